@@ -10,8 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Prefix of the names of temporary files.
-_PART = ".part-"
+# Names of temporary files: the beginning of the file's own name, and random digits.
+_PART = re.compile(r"\.part-(?P<stem>.{0,40})-[0-9a-f]{16}(\.\w+)?")
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path that a user has given, where ``~`` is the home folder."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - keeps an unknown ~user
 
 
 @contextmanager
@@ -20,7 +25,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     An `OSError` that names no other file, for example if the disk is full, names `path`.
     """
-    temporary = path.with_name(f"{_PART}{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
+    temporary = path.with_name(f".part-{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)
         yield temporary
@@ -36,10 +41,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def remove_abandoned(folder: Path, stem: str = "") -> None:
-    """Remove the temporary files of killed processes from a folder and its subfolders."""
-    for path in folder.rglob(f"{_PART}{stem}*"):
-        path.unlink(missing_ok=True)
+def remove_abandoned(folder: Path, stem: str | None = None) -> None:
+    """Remove the temporary files of killed processes from a folder, if it exists.
+
+    With a `stem`, only those of the file with this stem.
+    """
+    for path in [*folder.glob(".part-*")]:
+        part = _PART.fullmatch(path.name)
+        if part and path.is_file() and (stem is None or part["stem"] == stem[:40]):
+            path.unlink(missing_ok=True)
 
 
 def writable_folder(path: Path) -> Path:

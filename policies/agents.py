@@ -20,7 +20,7 @@ from fl_edge_env.allocation import decode_action
 from fl_edge_env.checks import available, observed, real_array
 from fl_edge_env.env import check_softmax_scale
 from fl_edge_env.features import Features, Scaling
-from fl_edge_env.files import as_value_error, check_regular
+from fl_edge_env.files import as_value_error, check_regular, user_path
 from fl_edge_env.flat import flat_spaces
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario.presets import PRESETS
@@ -64,8 +64,9 @@ class PredictPolicy(Policy):
     def __init__(self, scenario: Scenario, *, model: Any, softmax_scale: float = 2.0) -> None:
         super().__init__(scenario)
         if isinstance(model, (str, Path)):
-            self.name = Path(model).stem
-            self.model: Any = SavedAgent.read(Path(model))
+            path = user_path(model)
+            self.name = path.stem
+            self.model: Any = SavedAgent.read(path)
         elif isinstance(model, type) or not callable(getattr(model, "predict", None)):
             raise ValueError(
                 "model must be an agent with predict(observation), or the path of one saved by "

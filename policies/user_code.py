@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import reason
+from fl_edge_env.files import reason, user_path
 from policies.user_files import imported_files
 
 # The picklers with which joblib sends work to its processes; since 1.6 it has its own copy.
@@ -63,7 +63,7 @@ def own_modules() -> list[ModuleType]:
 
 
 def _load(place: str) -> ModuleType:
-    path = Path(place).resolve()
+    path = user_path(place).resolve()
     name, folder = place, Path.cwd()
     if place.endswith(".py"):
         if not path.is_file():

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import joblib
@@ -16,6 +15,7 @@ from torch import nn
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import one_of, positive_integer
+from fl_edge_env.files import user_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.user_code import load_own, names_own
 from train_fl.compression import (
@@ -303,7 +303,7 @@ def make_task(
         compression = load_compressor(compression)
     seed = training.split_seed
     if known is not None:
-        folder = Path(training.data_dir)
+        folder = user_path(training.data_dir)
         dataset = known.load(DataSource(folder, training.download, num_devices, seed or 0))
     assert isinstance(dataset, Dataset)
     draw = partial(split, dataset, training, num_devices, merit)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fl_edge_env.checks import POSITIVE, read_only
-from fl_edge_env.files import as_value_error
+from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.tables import COUNTED, read_table
 from fl_edge_env.typing import FloatArray
 
@@ -124,7 +124,7 @@ class TraceChannel:
 def read_trace(path: Path, column: str = "gain") -> FloatArray:
     """Read a column of a trace file, shape (rounds, N); see `TraceChannel`."""
     with as_value_error(f"cannot read the trace {str(path)!r}: "):
-        table = read_table(path, ("round", "device", column))
+        table = read_table(user_path(path), ("round", "device", column))
         rounds, devices = (table.numbers(name, COUNTED) for name in ("round", "device"))
         values = table.numbers(column, POSITIVE)
         order = np.lexsort((devices, rounds))

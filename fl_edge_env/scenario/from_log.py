@@ -31,7 +31,7 @@ import numpy as np
 
 from fl_edge_env.channels.uplink import LEAST_DEVIATION, MOST_DEVIATION, UplinkChannel
 from fl_edge_env.checks import POSITIVE, per_device, positive_integer
-from fl_edge_env.files import as_value_error
+from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.tables import COUNTED, read_table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _WHOLE = 0.98
 
 def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[str, Any]:
     """Return the fields of the scenario of a log; see `fl_edge_env.Scenario.from_log`."""
-    table = _read(Path(path))
+    table = _read(user_path(path))
     table["cycles"] = _FREQUENCY_HZ * table["train_s"] / (table["samples"] * table["epochs"])
     table["rate"] = 8.0 * table["bytes_up"] / table["up_s"]
     medians = table.groupby("device", observed=True).median()

@@ -31,7 +31,7 @@ from fl_edge_env.checks import (
     read_only,
 )
 from fl_edge_env.compression import sent_bits
-from fl_edge_env.files import as_value_error, atomic_path
+from fl_edge_env.files import as_value_error, atomic_path, user_path
 from fl_edge_env.scenario import presets, toml
 from fl_edge_env.scenario.calibration import calibrate, check_finite
 from fl_edge_env.scenario.from_log import system_of_log
@@ -370,8 +370,9 @@ class Scenario:
         Raises `ValueError` if the channel is user-defined, and `OSError` if the file cannot be
         written.
         """
-        text = toml.dumps(self.saved_fields(), Path(path).parent)
-        with atomic_path(Path(path)) as temporary:
+        path = user_path(path)
+        text = toml.dumps(self.saved_fields(), path.parent)
+        with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from fl_edge_env.channels import (
     UplinkChannel,
 )
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import as_value_error, read_text
+from fl_edge_env.files import as_value_error, read_text, user_path
 
 _CHANNELS: dict[str, type[Any]] = {
     "exponential": ExponentialChannel,
@@ -46,13 +46,14 @@ def dumps(fields: Mapping[str, Any], folder: Path) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """Read the values in a file, without checks; paths are relative to its folder."""
+    path = user_path(path)
     with as_value_error(f"cannot read the scenario {str(path)!r}: "):
         values = tomllib.loads(read_text(path))
     channel = values.get("channel")
     if isinstance(channel, dict) and isinstance(channel.get("path"), str):
-        channel["path"] = str(path.parent / channel["path"])
+        channel["path"] = str(path.parent / user_path(channel["path"]))
     elif isinstance(channel, str) and (file := _file_of(channel)):
-        values["channel"] = channel.removesuffix(file) + str(path.parent / file)
+        values["channel"] = channel.removesuffix(file) + str(path.parent / user_path(file))
     return values
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from fl_edge_env.files import user_path
+
 Backend = Literal["processes", "ray"]
 
 
@@ -33,3 +35,7 @@ class RunOptions:
     repeated."""
     overwrite: bool = False
     """Replace other results in the folder."""
+
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            object.__setattr__(self, "out", user_path(self.out))

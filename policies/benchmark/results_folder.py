@@ -63,21 +63,29 @@ def claimed(
     check_runner(options.workers, options.backend, options.checkpoint_every)
     given = plain(given)
     path = folder / kind.config
-    old = _stored(path)
-    if not options.overwrite:
-        _check(folder, kind, old, given)
     config = {
         "experiment": kind.name,
         "command": ["python", *sys.argv],
         "options": given,
         "settings": list(settings),
     } | made_with()
+    lock = writable_folder(folder) / ".lock"
+    known = lock.exists()
     try:
-        with FileLock(writable_folder(folder) / ".lock", timeout=0):
+        with FileLock(lock, timeout=0):
+            old = _stored(path)
+            if not options.overwrite:
+                try:
+                    _check(folder, kind, old, given)
+                except ValueError:
+                    if not known:  # leave a foreign folder as it was
+                        lock.unlink()
+                    raise
             if any(old.get(name) != config[name] for name in ("options", "settings", "code")):
                 for name in kind.results:  # they belong to the old configuration
                     (folder / name).unlink(missing_ok=True)
-            remove_abandoned(folder)
+            for each in (folder, folder / "jobs", folder / "models"):
+                remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
             yield
     except Timeout:
@@ -191,5 +199,5 @@ def write_text(path: Path, text: str) -> None:
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:
     """Write a table atomically."""
-    with atomic_path(path) as temporary:
-        table.to_csv(temporary, index=False)
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table.to_csv(file, index=False)

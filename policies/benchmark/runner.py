@@ -168,7 +168,7 @@ def _keys(jobs: Sequence[Work]) -> dict[int, str]:
         try:
             key = job_key(job)
         except Exception as error:  # code and values of the user can raise anything
-            unkept[job.label] = reason(error)
+            unkept[job.label] = f"{type(error).__name__}: {reason(error)}"
             continue
         other = owners.setdefault(key, job)
         if other is not job and isinstance(job, Job):
@@ -179,7 +179,7 @@ def _keys(jobs: Sequence[Work]) -> dict[int, str]:
         keys[index] = key
     for label, why in unkept.items():
         warnings.warn(
-            f"the results of {label} are not kept, because it cannot be hashed: {why}",
+            f"the results of {label} are not kept, because they have no key: {why}",
             RuntimeWarning,
             stacklevel=3,
         )

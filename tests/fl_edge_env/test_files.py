@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import as_value_error, atomic_path, remove_abandoned
+from fl_edge_env.files import as_value_error, atomic_path, remove_abandoned, user_path
 
 
 def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
@@ -55,12 +55,23 @@ def test_remove_abandoned__removes_temporary_files_and_nothing_else(tmp_path: Pa
     (tmp_path / "below").mkdir()
     for name in ("a.csv", "b.csv", "below/a.csv"):
         subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)
-    (tmp_path / "part-a.csv").touch()
-    counts = []
-    for stem in ("a", ""):
+    # Files of others and a folder, and those of a command that works in another folder.
+    kept = {tmp_path / name for name in ("part-a.csv", ".part-a.csv", ".part-mine")}
+    for path in kept:
+        path.touch()
+    (tmp_path / f".part-a-{'0' * 16}").mkdir()
+    for stem, names in (("a", {"b", "below"}), (None, {"below"})):
         remove_abandoned(tmp_path, stem)
-        counts.append(sum(path.is_file() for path in tmp_path.rglob("*")))
-    assert counts == [2, 1]
+        left = {path for path in tmp_path.rglob("*") if path.is_file()} - kept
+        assert {p.name.split("-")[1] if p.parent == tmp_path else "below" for p in left} == names
+    remove_abandoned(tmp_path / "none")
+    assert all(path.exists() for path in kept)
+
+
+def test_user_path__expands_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert user_path("~/a") == user_path(Path("~/a")) == Path("/somewhere/a")
+    assert user_path("a/~b") == Path("a/~b")
 
 
 def test_as_value_error__tells_any_error_in_one_line_and_nothing_else():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -111,7 +111,7 @@ def leaderboard(options: Options, console: Console) -> None:
             boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
         sentences = [_sentence(*pair) for pair in pairs]
         title = f"Leaderboard: {path.stem}\n\n{_changes(results, fresh)}".strip()
-        _write(boards, sentences, folder, title)
+        ranks = _write(boards, sentences, folder, title)
         if output.latex:
             text = comparison_latex(boards, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
@@ -122,7 +122,6 @@ def leaderboard(options: Options, console: Console) -> None:
         console.print(sentence + "".join(left_out), highlight=False)
         print_whole(*comparison_table(board, width=console.width, leader=True), console)
     if stored is not None and fresh:
-        ranks = pd.read_csv(folder / "leaderboard.csv", dtype={"rank": "Int64"})
         ranks = ranks[~ranks["scheduler"].isin(stored["policy"])]
         console.print(_ranks(ranks), highlight=False)
         for _, row in ranks.dropna(subset="status_reason").iterrows():
@@ -200,21 +199,29 @@ def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
     } | described(setting.scenario)
 
 
-def _write(boards: dict[str, Board], sentences: Sequence[str], folder: Path, title: str) -> None:
-    """Write the numbers, and a page with their tables."""
+def _write(
+    boards: dict[str, Board], sentences: Sequence[str], folder: Path, title: str
+) -> pd.DataFrame:
+    """Write the numbers, and a page with their tables; return the standings."""
     summaries = {name: board.summary for name, board in boards.items()}
-    ranks = {name: standings(board) for name, board in boards.items()}
-    for file, each in (("summary", summaries), ("leaderboard", ranks)):
-        labelled = [table.assign(setting=name) for name, table in each.items()]
-        whole = pd.concat(labelled, ignore_index=True)
-        whole.insert(0, "setting", whole.pop("setting"))
-        write_csv(folder / f"{file}.csv", whole)
+    ranks = _labelled({name: standings(board) for name, board in boards.items()})
+    write_csv(folder / "summary.csv", _labelled(summaries))
+    write_csv(folder / "leaderboard.csv", ranks)
     sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
     for (name, board), sentence in zip(boards.items(), sentences, strict=True):
         sections += [f"## {name}", sentence, comparison_markdown(board)]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
+    return ranks
+
+
+def _labelled(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables of settings as one, with the setting's name in the first column."""
+    labelled = [table.assign(setting=name) for name, table in tables.items()]
+    whole = pd.concat(labelled, ignore_index=True)
+    whole.insert(0, "setting", whole.pop("setting"))
+    return whole
 
 
 def _sentence(read: FileSetting, setting: Setting) -> str:

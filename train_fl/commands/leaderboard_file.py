@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pandas as pd
 
 from fl_edge_env.checks import did_you_mean
-from fl_edge_env.files import as_value_error, read_text
+from fl_edge_env.files import as_value_error, read_text, user_path
 from policies import benchmark
 from train_fl.commands.options import (
     SCENARIO_FIELDS,
@@ -60,8 +60,11 @@ def find_leaderboard(file: Path) -> tuple[Path, pd.DataFrame | None]:
     names = sorted(path.stem for path in SUITES.glob("*.toml"))
     if str(file) in names:
         path = SUITES / f"{file}.toml"
-        runs = pd.read_csv(path.with_suffix(".csv"), dtype={"status_reason": str})
+        # A policy may be called NA or null.
+        stored = path.with_suffix(".csv")
+        runs = pd.read_csv(stored, keep_default_na=False, na_values=[""])
         return path, runs.fillna({"status_reason": ""})
+    file = user_path(file)
     if not file.suffix and not file.exists():
         raise ValueError(
             f"a leaderboard must be a TOML file or one of {', '.join(names)}, got {str(file)!r}"

@@ -81,9 +81,7 @@ def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
     scenario.save(tmp_path / "scenario.toml")
     assert Scenario.load(tmp_path / "scenario.toml") == scenario
     assert scenario.replace(channel=f"rates:{path}").channel == RateTraceChannel(path)
-    with pytest.raises(
-        ValueError, match=r"got 'round', 'device', 'rate_bps'"
-    ):
+    with pytest.raises(ValueError, match=r"got 'round', 'device', 'rate_bps'"):
         TraceChannel(path)
     with pytest.raises(ValueError, match=r"the channel's gain_min must be .*finite, got inf"):
         scenario.replace(channel=RateTraceChannel(path, share_hz=100.0))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from policies.benchmark import bounds
 from train_fl.command_line import main
@@ -52,7 +53,7 @@ def test_commands__continue_in_their_folder(name, call, tmp_path, monkeypatch):
     for path in before:
         if path.parent == folder and path.suffix in (".csv", ".png", ".md"):
             path.unlink()
-    (folder / "jobs" / ".part-0.npz").touch()  # left by a killed command
+    (folder / "jobs" / f".part-0-{'0' * 16}.npz").touch()  # left by a killed command
     monkeypatch.setattr("policies.benchmark.jobs.run_episode", lambda *_: pytest.fail("ran"))
     assert call(name, f"--out {folder}")[0] == 0
     assert contents(folder) == before
@@ -94,7 +95,7 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         ("compare", "", other, "holds summary.csv, which does not belong to a comparison"),
         ("compare", "", mine, "holds config.json, which does not belong to a comparison"),
         ("reproduce", "", tmp_path / "file" / "below", "cannot write to the folder"),
-        ("compare", "", long, f"{str(long / 'config.json')!r}: File name too long"),
+        ("compare", "", long, f"cannot write to the folder {str(long)!r}: File name too long"),
     ):
         before = contents(tmp_path)
         with monkeypatch.context() as patch:
@@ -106,6 +107,30 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         assert call("compare", f"{more} --out {folder} --overwrite")[0] == 0
         assert call("compare", f"{more} --out {folder}")[0] == 0
     assert (folders["compare"] / "notes.csv").read_text() == "mine"
+
+
+def test_folder__is_that_of_the_home_and_its_tables_are_written(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert call("compare", "--out ~/it")[0] == 0
+    assert (tmp_path / "it" / "summary.csv").read_text().count("\n") == 2
+    assert not Path("~").exists()
+
+
+def test_folder__is_looked_at_under_its_lock(call, tmp_path, monkeypatch):
+    # Another command writes its results just before this one gets the lock.
+    folder = tmp_path / "it"
+    acquire = FileLock.acquire
+
+    def late(lock, **options):
+        monkeypatch.undo()
+        assert call("compare", f"--out {folder} --set mu=0.5")[0] == 0
+        return acquire(lock, **options)
+
+    monkeypatch.setattr(FileLock, "acquire", late)
+    status, said = call("compare", f"--out {folder}")
+    assert status == 2
+    assert "holds a comparison with different mu" in said
+    assert (folder / "summary.csv").exists()
 
 
 def test_folder__has_one_command_at_a_time(call, tmp_path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -62,27 +65,52 @@ def main(arguments: Sequence[str] | None = None) -> None:
         With status 2 for a wrong option or a missing package, 1 for failed runs, 130 after Ctrl-C,
         141 if nobody reads the output, and 143 after SIGTERM.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the shell has closed it
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, nowhere)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # ASCII, for example, lacks the frames of --help.
         sys.stdout.reconfigure(errors="replace")
+    if os.environ.get("COLUMNS") == "0":  # some terminals do not know their width
+        del os.environ["COLUMNS"]
     if "matplotlib" not in sys.modules:
         os.environ["MPLBACKEND"] = "agg"  # a notebook's backend may not be installed
-    with interrupts_in_one_line(), _broken_pipe_is_quiet():
+    with interrupts_in_one_line(), _output_is_written(), _short_warnings():
         _run(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the results are there: end at once
 
 
 @contextmanager
-def _broken_pipe_is_quiet() -> Iterator[None]:
-    """End the program as SIGPIPE would if nobody reads its output, as after ``| head``."""
+def _output_is_written() -> Iterator[None]:
+    """End the program as SIGPIPE would if nobody reads its output, as after ``| head``.
+
+    If the output cannot be written, as on a full disk, end it with a message.
+    """
     try:
         try:
             yield
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # for Python's last flush
-        sys.exit(141)  # 128 + SIGPIPE, which Windows does not have
+        if isinstance(error, BrokenPipeError):
+            sys.exit(141)  # 128 + SIGPIPE, which Windows does not have
+        print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
+
+
+@contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Show warnings as one line, without the line of code."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _run(given: Sequence[str]) -> None:
@@ -106,6 +134,11 @@ def _run(given: Sequence[str]) -> None:
         "`fl-edge --version` prints the version.",
         args=given[:1],
     )
+    flags = [word.partition("=")[0] for word in given if word.startswith("--")]
+    for flag in flags:
+        if flag != "--set" and flags.count(flag) > 1:
+            print(f"error: {flag} is given twice: give all its values once", file=sys.stderr)
+            sys.exit(2)
     options = parse(chosen, given[1:], f"fl-edge {given[0]}")
 
     from rich.console import Console
@@ -113,7 +146,7 @@ def _run(given: Sequence[str]) -> None:
     from train_fl.commands.console import errors_in_one_line
 
     console = Console(markup=False, emoji=False)
-    with errors_in_one_line(console):
+    with errors_in_one_line():
         chosen.run(options, console)
 
 

@@ -28,7 +28,7 @@ def interrupts_in_one_line() -> Iterator[None]:
         number = signum
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
-                print(f"{_HOW[number]}: rerun the command to resume", flush=True)
+                print(f"{_HOW[number]}: rerun the command to resume", file=sys.stderr)
                 os._exit(128 + number)
             frame = frame.f_back
         raise KeyboardInterrupt
@@ -51,7 +51,7 @@ def interrupts_in_one_line() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"{_HOW[number]}: rerun the command to resume")
+        print(f"{_HOW[number]}: rerun the command to resume", file=sys.stderr)
         sys.exit(128 + number)
     finally:
         sys.unraisablehook = hook

@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from fl_edge_env.files import atomic_path, reason, remove_abandoned
+from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_path
 
 
 @dataclass
@@ -38,7 +38,8 @@ class Checkpoint:
     @property
     def path(self) -> Path:
         """The file."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        # Not `Path.home`, which fails for a user without an entry and HOME.
+        cache = user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
         return cache / "fl-edge" / f"{self.key}.checkpoint"
 
     def save(self, run: object, given: Mapping[str, object]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import joblib
 import tyro
 
 from fl_edge_env.files import user_path
@@ -23,7 +23,7 @@ def shown(metavar: str, default: str) -> Any:
 class RunOptions:
     """Execution and folder; none of these options changes a result."""
 
-    workers: int = os.cpu_count() or 1
+    workers: int = joblib.cpu_count()
     """Number of processes."""
     backend: Backend = "processes"
     """Processes of this machine, or the Ray cluster at

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
+from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -65,12 +66,13 @@ class _Failure(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """A job to run: its index among all jobs, and the files it writes."""
+    """A job to run: its index among all jobs, the files it writes, and the main process's id."""
 
     place: int
     job: Work
     checkpoint: Checkpoint | None
     model: Path | None
+    parent: int
 
 
 _Outcome: TypeAlias = tuple[int, Episodes | _Failure]
@@ -126,7 +128,7 @@ def run_jobs(
             if checkpoint is not None:  # an earlier run may have been killed before this
                 checkpoint.remove()
         else:
-            attempts.append(_Attempt(index, job, checkpoint, model))
+            attempts.append(_Attempt(index, job, checkpoint, model, os.getpid()))
     left = {attempt.place: attempt for attempt in attempts}
     failures: list[tuple[Work, _Failure]] = []
     with (
@@ -259,7 +261,8 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
     for module in own_modules():
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     with _signals_of_workers():
-        if (address := os.environ.get("RAY_ADDRESS")) is None:
+        address = os.environ.get("RAY_ADDRESS")
+        if not address:
             # "local": never join a cluster that already runs on this machine.
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:
@@ -284,12 +287,26 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
 
 def _run(attempt: _Attempt) -> _Outcome:
     """Run a job."""
+    if os.getppid() == attempt.parent:
+        _end_with(attempt.parent)
     try:
         return attempt.place, attempt.job.run(attempt.checkpoint, attempt.model)
-    except Exception as error:
+    except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         return attempt.place, _failure(error)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this worker soon after the main process has been killed, which cannot stop it then."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -299,7 +316,7 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _failure(error: Exception) -> _Failure:
+def _failure(error: BaseException) -> _Failure:
     lines = traceback.format_exception_only(error)
     summary = next(line for line in lines if not line.startswith(" ")).splitlines()[0]
     place = ""

@@ -89,7 +89,7 @@ main()
 def test_compare__names_the_extra_that_is_missing(tmp_path):
     result = python(WITHOUT_EXTRAS, "compare", cwd=tmp_path)
     assert result.returncode == 2
-    told = " ".join(result.stdout.split())
+    told = " ".join(result.stderr.split())
     assert told.startswith("error: this needs the package ")
     assert 'pip install -e ".[train]"' in told
 
@@ -102,6 +102,48 @@ def test_compare__needs_no_package_of_an_extra_and_no_notebook(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert "status" in result.stdout
     assert list(tmp_path.glob("runs/digits-*/overview.png"))
+
+
+SHORT = "--no-train --rounds 3 --seeds 2 --workers 1 --policies uni-d --set num_devices=4"
+
+
+@pytest.mark.parametrize(
+    ("shell", "status"),
+    [
+        ("{command} > out.txt 2> errors.txt", 0),
+        ("{command} >&-", 0),
+        ("{command} 2>&-", 0),
+        ("{command} > /dev/full", 1),
+        ("COLUMNS=0 {command}", 0),
+        ("TERM=dumb {command}", 0),
+        ("env -u HOME {command}", 0),
+    ],
+)
+def test_compare__has_its_results_whatever_becomes_of_what_it_prints(tmp_path, shell, status):
+    command = f'"{sys.executable}" -c "from train_fl.command_line import main; main()"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell.format(command=f"{command} compare {SHORT} --out it")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "it" / "summary.csv").read_text().count("\n") == 3
+    if "out.txt" in shell:
+        out, errors = ((tmp_path / name).read_text() for name in ("out.txt", "errors.txt"))
+        assert "status" in out
+        assert "runs" not in out
+        assert errors.splitlines()[0].startswith("warning: no sampled decision meets")
+
+
+@pytest.mark.parametrize("flag", ["--policies", "--seeds", "--rounds"])
+def test_compare__refuses_a_flag_that_is_given_twice(capsys, flag):
+    with pytest.raises(SystemExit) as raised:
+        main(["compare", flag, "1", f"{flag}=2"])
+    assert raised.value.code == 2
+    assert capsys.readouterr().err == f"error: {flag} is given twice: give all its values once\n"
 
 
 def test_train_fl__names_are_there_when_they_are_asked_for():

@@ -20,7 +20,7 @@ from policies.benchmark.results_folder import (
     write_text,
 )
 from policies.benchmark.tables import Board, comparison_table
-from train_fl.commands.console import print_whole
+from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import CompareOptions
 from train_fl.commands.settings import Scheduler, make_setting
 
@@ -40,7 +40,7 @@ def compare(options: CompareOptions, console: Console) -> None:
     folder = run.out or default_folder(name, decisive)
     with claimed(folder, COMPARISON, run, {"scenario": name} | decisive, stored):
         models = folder / "models" if options.training.save_models else None
-        (results,) = run_settings([setting], folder, run, console, models=models)
+        (results,) = run_settings([setting], folder, run, progress_console(), models=models)
         rounds, bounds, summary, timing = results.rounds, results.bounds, results.summary(), None
         if "real_time" in rounds:  # a separate file, as it differs between repetitions
             timing = rounds[["policy", "seed", "round", "real_time"]]

@@ -19,8 +19,8 @@ _EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
 
 
 @contextmanager
-def errors_in_one_line(console: Console) -> Iterator[None]:
-    """End the program with a message, not a traceback.
+def errors_in_one_line() -> Iterator[None]:
+    """End the program with a message on standard error, not a traceback.
 
     The status is 1 for failed runs, a killed worker or a full disk, and 2 for wrong input, a
     missing package or an unusable path. Compiled functions turn an interrupt into a `SystemError`;
@@ -50,8 +50,14 @@ def errors_in_one_line(console: Console) -> Iterator[None]:
         if not is_interrupt(error):
             raise
         raise KeyboardInterrupt from error
+    console = progress_console()
     console.print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
     sys.exit(status)
+
+
+def progress_console() -> Console:
+    """Standard error, for messages and progress: standard output is for tables."""
+    return Console(stderr=True, markup=False, emoji=False)
 
 
 def print_whole(table: Table, notes: Sequence[str], console: Console) -> None:

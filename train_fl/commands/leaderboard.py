@@ -30,7 +30,7 @@ from policies.benchmark.tables import (
     comparison_table,
     overview_markdown,
 )
-from train_fl.commands.console import print_whole
+from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.leaderboard_file import FileSetting, find_leaderboard, read_leaderboard
 from train_fl.commands.options import OutputOptions
 from train_fl.commands.settings import (
@@ -101,7 +101,7 @@ def leaderboard(options: Options, console: Console) -> None:
         first = 0 if stored is None else int(stored["seed"].max()) + 1
         seeds = range(first, first + 10)
         again = [replace(one, seeds=seeds) for one in settings if options.policies]
-        results = run_settings([*settings, *again], folder, run, console)
+        results = run_settings([*settings, *again], folder, run, progress_console())
         results, fresh = results[: len(settings)], results[len(settings) :]
         boards = {}
         for setting, result in zip(settings, results, strict=True):

@@ -18,7 +18,7 @@ from policies.benchmark.figures import save_figure
 from policies.benchmark.options import RunOptions
 from policies.benchmark.paper import Figure
 from policies.benchmark.results_folder import Kind, claimed, described, write_csv
-from train_fl.commands.console import print_whole
+from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import flags_given, number_of_seeds
 from train_fl.commands.settings import Scheduler, make_entrant, make_training
 from train_fl.options import PlaceFlags
@@ -72,7 +72,7 @@ def reproduce(options: Options, console: Console) -> None:
     given = {one.name: getattr(options, one.name) for one in fields(paper.Options)}
     given |= {name: getattr(options.training, name) for name in ("eval_every", "device")}
     with claimed(folder, kind, options.run, given, stored):
-        results = run_settings(settings, folder, options.run, console)
+        results = run_settings(settings, folder, options.run, progress_console())
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
         paths = [folder / name for name in files[:2]]
         save_figure([each.panels for each in drawn], paths, rows_apart=len(drawn) > 1)

@@ -33,11 +33,19 @@ class Scheduler:
     label: str | None = None  # its name in tables; the policy's own by default
 
 
+def split_compression(name: str) -> tuple[str, str]:
+    """The name of a scheduler, and the compression after an ``@``, which paths may also have."""
+    scheduler, _, compression = name.rpartition("@")
+    in_path = any(part in compression for part in ("/", "\\", ".py:", ".zip"))
+    return (name, "") if in_path or not scheduler else (scheduler, compression)
+
+
 def make_entrant(
     scheduler: Scheduler, scenario: Scenario, training: TrainingEnvFactory | None
 ) -> Entrant:
     """A policy as the commands run it; DivFL gets the label histograms of the task."""
-    options, (name, _, compression) = dict(scheduler.options), scheduler.name.partition("@")
+    options = dict(scheduler.options)
+    name, compression = split_compression(scheduler.name)
     if compression:
         scenario = scenario.replace(compression=compression)
         training = None if training is None else training.in_system(scenario)
@@ -69,11 +77,13 @@ def make_setting(
     In a leaderboard's file, a setting without training leaves out schedulers that need training.
     There all schedulers have the setting's uploads, because ranks compare schedulers only.
     """
-    if in_file and (own := [one.name for one in schedulers if "@" in one.name]):
-        raise ValueError(
-            f"a leaderboard ranks schedulers with equal uploads, got {own[0]!r}: give the setting "
-            f"compression = {own[0].partition('@')[2]!r}, or use fl-edge compare"
-        )
+    for one in schedulers if in_file else ():
+        compression = split_compression(one.name)[1]
+        if compression:
+            raise ValueError(
+                f"a leaderboard ranks schedulers with equal uploads, got {one.name!r}: give the "
+                f"setting compression = {compression!r}, or use fl-edge compare"
+            )
     seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario
     scenario, training = options.make_scenario(), None
     if trained:

@@ -36,7 +36,7 @@ def call(tmp_path, capsys, monkeypatch) -> Callable[[str, str], tuple[int, str]]
             main([name, *arguments.split(), *more.split(), "--workers", "1"])
         except SystemExit as error:
             status = error.code
-        return status, " ".join(capsys.readouterr().out.split())
+        return status, " ".join("".join(capsys.readouterr()).split())
 
     return run
 

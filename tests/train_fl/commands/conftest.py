@@ -34,7 +34,7 @@ def refused(call, capsys) -> Callable[[str], str]:
         with pytest.raises(SystemExit) as raised:
             call(command)
         assert raised.value.code == 2
-        _, found, error = capsys.readouterr().out.rpartition("error: ")
+        _, found, error = capsys.readouterr().err.rpartition("error: ")
         assert found
         return " ".join(error.split())
 

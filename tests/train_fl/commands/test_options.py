@@ -14,7 +14,7 @@ from fl_edge_env import Scenario, TraceChannel, with_phones, with_proportional_w
 from fl_edge_env.channels import MarkovChannel
 from train_fl.command_line import _COMMANDS, main, parse
 from train_fl.commands.options import SCENARIO_FIELDS, TRAINING_FIELDS, CompareOptions
-from train_fl.commands.settings import Scheduler, make_setting
+from train_fl.commands.settings import Scheduler, make_setting, split_compression
 
 # A value that each field can take, where half as much again is none.
 VALUES = {
@@ -115,3 +115,9 @@ def test_help__fits_a_terminal_and_shows_no_none(command, capsys, monkeypatch):
     assert not re.search(r"\bNone\b", boxes)
     options = re.findall(r"^\W{1,2}--([a-z][a-z-]*)", boxes, re.MULTILINE)
     assert len(options) <= 25
+
+
+def test_split_compression__leaves_paths_whole():
+    names = ["a@b/mine.py:Mine", "a@b.py:Mine", "a@b/agent.zip", "uni-d"]
+    assert [split_compression(name) for name in names] == [(name, "") for name in names]
+    assert split_compression("a@b/mine.py:Mine@qsgd:4") == ("a@b/mine.py:Mine", "qsgd:4")

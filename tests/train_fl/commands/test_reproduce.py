@@ -63,7 +63,7 @@ def test_bound__has_gap_queue_and_energy_for_each_nu(call, tmp_path):
 
 
 def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
-    grid = "--mu 1 --nu 1e5 --seeds 1"
+    grid = "--mu 1 --nu 1e5"
     assert "final accuracy" in call(f"reproduce k-sweep --train {SMALL} {grid} --out {tmp_path}")
 
 

@@ -94,12 +94,14 @@ def run_episode(
         `over_budget` (fraction of devices whose expected energy exceeds the budget), `influence`
         and `least_participation` (minima over devices, see
         `policies.benchmark.status.DeviceAccounts`) and `never_seen` (number of devices that never
-        participated). `aggregate_noise` is the sum of squared weights of the round's aggregate; for
-        sampled decisions its expectation is the sampling error. With prices: `priced_objective`,
-        the penalty plus the priced energy beyond the budget [s], and `priced_outcome`, the round's
-        cost to a user [s]. With training: `train_loss`, `test_loss`, `test_accuracy`,
-        `mean_device_accuracy`, `worst_tenth_accuracy` (mean of the worst tenth of devices), and
-        `real_time`, the round's duration on this machine [s].
+        participated). `aggregate_noise` is the sum of squared weights of the round's aggregate. For
+        sampled decisions with no late devices, its expectation is the sampling error over K plus
+        ``(1 - 1/K) sum w^2``, as a device drawn twice counts twice; both divided by
+        ``1 - upload_failure``. With prices: `priced_objective`, the penalty plus the priced energy
+        beyond the budget [s], and `priced_outcome`, the round's cost to a user [s]. With training:
+        `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy`, `worst_tenth_accuracy`
+        (mean of the worst tenth of devices), and `real_time`, the round's duration on this
+        machine [s].
 
     Raises
     ------

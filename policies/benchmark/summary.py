@@ -45,12 +45,12 @@ def summarise(
         below zero. It is a value of the Lagrangian, which charges a policy only the price of the
         devices it leaves out, so read it with the status. With a target and `devices` also
         `accuracy_gap`, the time to the target over the sum of the outcome bounds of the first R
-        rounds, minus one; R is the fewest rounds in which a policy that is ok reaches the target on
-        the same seed. It is not below zero for a policy that needs R rounds or more and keeps its
-        budgets and participations in the first R. Further: `mean_objective` (time-average penalty
-        [s]), `mean_reward` and `sampling_error`. A column is NaN if it is undefined for a policy
-        that chooses its cohort, a distance if its bound is not positive, and `gap` if devices drop
-        out.
+        rounds, minus one; R is the first evaluated round in which a policy that is ok reaches the
+        target on the same seed. It is not below zero for a policy that needs R rounds or more
+        and keeps its budgets and participations in the first R. Further: `mean_objective`
+        (time-average penalty [s]), `mean_reward` and `sampling_error`. A column is NaN if it is
+        undefined for a policy that chooses its cohort, a distance if its bound is not positive, and
+        `gap` if devices drop out.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))

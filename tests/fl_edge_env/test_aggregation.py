@@ -16,7 +16,10 @@ F, P = SCENARIO.f_mid, SCENARIO.p_mid
 
 
 def test_contributions__of_rounds_of_the_environment_are_unbiased_over_draws_and_failures():
-    """The mean over rounds with the same devices is the update of all that were available."""
+    """The mean over rounds with the same devices is the update of all that were available.
+
+    The sum of squared weights has the mean of a sum of K draws.
+    """
     scenario = SCENARIO.replace(
         cohort_size=2, num_rounds=30_000, availability=0.6, upload_failure=0.4
     )
@@ -26,10 +29,14 @@ def test_contributions__of_rounds_of_the_environment_are_unbiased_over_draws_and
     samples: dict[tuple, list] = {}
     for _ in range(scenario.num_rounds):
         info = simulator.advance(decision).info()
-        update = contributions(decision, info, scenario).weight @ UPDATES
-        samples.setdefault(tuple(info["available"]), []).append(update)
+        weight = contributions(decision, info, scenario).weight
+        values = [*(weight @ UPDATES), weight @ weight]
+        samples.setdefault(tuple(info["available"]), []).append(values)
     assert len(samples) == 15
-    for there, updates in samples.items():
-        mean = (WEIGHTS * np.array(there)) @ UPDATES
-        error = np.std(updates, axis=0) / np.sqrt(len(updates))
-        assert np.all(np.abs(np.mean(updates, axis=0) - mean) < 4.5 * error)
+    for there, values in samples.items():
+        present = np.flatnonzero(there)
+        w, q = WEIGHTS[present], Q[present] / Q[present].sum()
+        noise = (np.sum(w**2 / q) / 2 + (1 - 1 / 2) * np.sum(w**2)) / (1 - 0.4)
+        mean = [*(w @ UPDATES[present]), noise]
+        error = np.std(values, axis=0) / np.sqrt(len(values))
+        assert np.all(np.abs(np.mean(values, axis=0) - mean) < 4.5 * error)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fl_edge_env.typing import FloatArray
 from train_fl.data.dataset import Augmentation
 from train_fl.options import TrainingOptions
 
@@ -138,9 +140,14 @@ class LocalTrainer:
         return loss.detach(), [gradient.contiguous() for gradient in gradients]
 
 
+def samples_seen(epochs: ArrayLike, samples: ArrayLike) -> FloatArray:
+    """Number of samples that local training goes through, counted in each pass; at least one."""
+    return np.maximum(1.0, np.rint(np.multiply(epochs, samples)))
+
+
 def passes(epochs: float, samples: int) -> list[int]:
     """Number of samples in each pass over a device's data; the last pass may be partial."""
-    seen = max(1, round(epochs * samples))
+    seen = int(samples_seen(epochs, samples))
     rest = [seen % samples] if seen % samples else []
     return [samples] * (seen // samples) + rest
 

@@ -22,7 +22,7 @@ from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
-from train_fl.local_sgd import LocalTrainer
+from train_fl.local_sgd import LocalTrainer, samples_seen
 from train_fl.models import new_model
 from train_fl.modes import default_modes, repeatable
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
@@ -54,7 +54,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     - `update_norms`, shape (N,): the Euclidean norms of these updates;
     - `skipped`, bool, shape (N,): the devices whose update, update norm or reported loss was not
       finite; these updates are not used;
-    - `train_loss`: the mean over the samples that participants trained on, absent if not finite;
+    - `train_loss`: the mean over the samples that participants trained on, counted in each pass;
+      absent if not finite;
     - `test_loss` and `test_accuracy` of the new global model, absent if it was not evaluated;
     - `device_accuracy`, shape (N,), absent in the same rounds: the test accuracy with the classes
       weighted as in each device's training data.
@@ -336,9 +337,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     def _mean_loss(self, losses: FloatArray, participants: IntArray) -> dict[str, Any]:
         """The info entry `train_loss`, without the devices whose training diverged."""
-        seen = np.isfinite(losses)
-        samples = self.task.num_samples[participants][seen]
-        return {"train_loss": np.average(losses[seen], weights=samples)} if seen.any() else {}
+        finite = np.isfinite(losses)
+        samples = samples_seen(self.scenario.local_epochs, self.task.num_samples)[participants]
+        if not finite.any():
+            return {}
+        return {"train_loss": np.average(losses[finite], weights=samples[finite])}
 
     def _evaluate(self) -> dict[str, Any]:
         """Evaluate on the test set; return the info entries."""

@@ -140,14 +140,15 @@ def test_step__the_server_optimiser_makes_the_step(scenario, task):
     np.testing.assert_array_equal(env.parameters, fresh.parameters)
 
 
-def test_train_loss__is_the_mean_over_samples_and_not_over_devices(scenario, task):
+@pytest.mark.parametrize(("epochs", "seen"), [((2, 2), (20, 144)), ((5, 0.5), (50, 36))])
+def test_train_loss__is_the_mean_over_the_samples_of_all_passes(scenario, task, epochs, seen):
     few = dataclasses.replace(task, parts=[task.parts[0][:10], *task.parts[1:]])
-    env = wrap(few.fit(scenario), few)
+    env = wrap(few.fit(scenario).replace(local_epochs=[*epochs, *[1] * 18]), few)
     losses = []
     for cohort in ((0,), (1,), (0, 1)):
         env.reset(seed=2)
         losses.append(env.step(chosen(scenario, *cohort))[-1]["train_loss"])
-    assert losses[2] == pytest.approx((10 * losses[0] + 72 * losses[1]) / 82)
+    assert losses[2] == pytest.approx(np.average(losses[:2], weights=seen))
 
 
 def test_model__is_the_global_one_also_from_its_file(scenario, task, tmp_path):

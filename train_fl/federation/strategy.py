@@ -28,7 +28,7 @@ from policies.base import Policy
 from train_fl.compression import Compressor, Uploads, make_compressor
 from train_fl.federation.messages import flat, shaped
 from train_fl.federation.rounds import EmulatedRounds
-from train_fl.local_sgd import LocalTrainer
+from train_fl.local_sgd import LocalTrainer, samples_seen
 from train_fl.models import new_model
 from train_fl.server import ServerOptimizer, apply_contributions, make_server_optimizer, norms_of
 from train_fl.task import Task, TrainingSeeds
@@ -161,8 +161,9 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         record["mean-queue"] = float(np.mean(self._env.simulator.queue))
         record["weights"] = weights.tolist()
         if rows and all("train-loss" in row for row in rows):
-            losses, samples = [row["train-loss"] for row in rows], scenario.num_samples
-            record["train-loss"] = float(np.average(losses, weights=samples[participants]))
+            losses = [row["train-loss"] for row in rows]
+            samples = samples_seen(scenario.local_epochs, scenario.num_samples)[participants]
+            record["train-loss"] = float(np.average(losses, weights=samples))
         if self._log is not None:
             table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
             try:

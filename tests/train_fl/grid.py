@@ -81,5 +81,33 @@ class LocalGrid(Grid):
     create_message = push_messages = pull_messages = set_run
 
 
+class Spoiled(LocalGrid):
+    """Puts wrong values into a record of a node's first reply, or of its query's; None empties."""
+
+    def __init__(self, node, record, values, *arguments, queried=False) -> None:
+        super().__init__(*arguments)
+        self.spoiled = node, record, values, queried
+
+    def reply(self, message):
+        answer, (node, record, values, queried) = super().reply(message), self.spoiled
+        trains = message.metadata.message_type == "train"
+        first = trains and message.content["config"]["server-round"] == 1
+        if message.metadata.dst_node_id == node and (first or (queried and not trains)):
+            if values is None:
+                answer.content[record].clear()
+            answer.content[record].update(values or {})
+        return answer
+
+
+class Restarting(LocalGrid):
+    """A node whose client restarts under another number after its first training."""
+
+    def reply(self, message):
+        answer, node = super().reply(message), message.metadata.dst_node_id
+        if node == 103 and message.metadata.message_type == "train":
+            self.contexts[203] = self.contexts.pop(node)
+        return answer
+
+
 def flat(arrays) -> np.ndarray:
     return np.concatenate([array.numpy().ravel() for array in arrays.values()])

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from policies import LROA, Opportunistic, evaluate
+from policies import LROA, Opportunistic, evaluate, make_policy
 from policies.selection.scheduler import Scheduler
 from policies.selection.selector import Selector
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import Array, ConfigRecord, Message
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedProx, Strategy
 
-from tests.train_fl.grid import SCENARIO, TASK, LocalGrid, N, flat, identity  # noqa: F401
+from tests.train_fl.grid import (  # noqa: F401
+    SCENARIO,
+    TASK,
+    LocalGrid,
+    N,
+    Restarting,
+    Spoiled,
+    flat,
+    identity,
+)
 from train_fl.federation import Clocked, PolicyStrategy
 
 K = SCENARIO.cohort_size
@@ -177,10 +187,86 @@ def test_clocked__lost_updates_do_not_reach_the_strategy():
     assert all(seen.values())  # so that the above says something
 
 
-def test_clocked__sends_nothing_to_a_node_that_is_no_device():
-    with pytest.warns(RuntimeWarning, match="nothing is sent to node 111 in round 1, .* got 99"):
-        result, _ = run(Fixed([0, 1]), LocalGrid([*range(1, N)[::-1], 99]), rounds=1)
+def test_clocked__sends_nothing_to_a_node_that_is_no_device(caplog):
+    result, _ = run(Fixed([0, 1]), LocalGrid([*range(1, N)[::-1], 99]), rounds=1)
     assert result.train_metrics_clientapp[1]["participants"] == [1]
+    (warned,) = [one.message for one in caplog.records if one.levelname == "WARNING"][1:]
+    assert re.search("get no messages: {111: .* got 99", warned)
+
+
+# What is put into a record of a device's reply, which None empties, and the reason given.
+BAD = {
+    "NaN": ("arrays", {"0.bias": Array(np.full(16, np.nan))}, "update is not finite"),
+    "complex": ("arrays", {"0.bias": Array(np.full(16, 1j))}, "Cannot cast"),
+    "shape": ("arrays", {"0.bias": Array(np.zeros(3))}, "0.bias must have shape"),
+    "damaged": ("arrays", {"0.bias": Array("float32", (16,), "numpy.ndarray", b"")}, "buffer|data"),
+    "no arrays": ("arrays", None, "as most replies|must have shape"),
+    "more arrays": ("arrays", {"more": Array(np.zeros(3))}, "as most replies|must have shape None"),
+    "no metrics": ("metrics", None, "as most replies|num-examples must be positive"),
+    "more metrics": ("metrics", {"f1": 0.5}, "as most replies"),
+    "zero": ("metrics", {"num-examples": 0}, "num-examples must be positive"),
+    "list": ("metrics", {"num-examples": [1, 2]}, "num-examples must be positive"),
+    "loss": ("metrics", {"train-loss": np.nan}, "train-loss must be finite"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cohort"),
+    [(kind, [3, 1, 2]) for kind in BAD] + [(kind, [1]) for kind in BAD if kind != "more metrics"],
+)
+def test_bad_reply__does_not_reach_the_strategy(kind, cohort):
+    record, values, reason = BAD[kind]
+    grids = Spoiled(98 + N, record, values), LocalGrid(lost={1: {1}})
+    results = []
+    for grid, why in zip(grids, (reason, "no reply in time"), strict=True):
+        with pytest.warns(RuntimeWarning, match=f"no update from device 1 in round 1: .*({why})"):
+            results.append(run(Fixed(cohort, cohort), grid, rounds=2)[0])
+    np.testing.assert_array_equal(*(flat(result.arrays) for result in results))
+    metrics = [result.train_metrics_clientapp for result in results]
+    for number in (1, 2):
+        first, second = (dict(each[number]) for each in metrics)
+        assert first.pop("train_s", 0) >= 0 <= second.pop("train_s", 0)
+        assert first == second
+
+
+ALL = {"fraction_train": 1.0, "fraction_evaluate": 0.0}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda system: Clocked(FedAvg(**ALL), system),
+        lambda system: PolicyStrategy(make_policy("oort", system), system),
+    ],
+    ids=["clocked", "policy"],
+)
+def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
+    strategy = make(SCENARIO.replace(cohort_size=N))
+    result = started(strategy, strategy, Restarting())
+    for metrics in result.train_metrics_clientapp.values():
+        assert metrics["participants"] == list(range(N))
+    lines = [one.message for one in caplog.records if "{203" in one.message]
+    assert lines == ["devices of new nodes: {203: 8}; new nodes that get no messages: {}"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("owner", ["strategy", "clock"])
+def test_clocked__uses_and_keeps_what_is_set_on_the_strategy(before, owner):
+    strategy, rounds = FedAvg(**FEW), []
+    clocked = None if before else Clocked(strategy, SCENARIO)
+
+    def mine(server_round, replies):
+        rounds.append(server_round)
+        return FedAvg.aggregate_train(strategy, server_round, replies)
+
+    (strategy if before or owner == "strategy" else clocked).aggregate_train = mine
+    clocked = clocked or Clocked(strategy, SCENARIO)
+    (strategy if owner == "strategy" else clocked).fraction_train = 2 / N
+    result = started(clocked, clocked)
+    assert rounds == [1, 2, 3]
+    assert (strategy.aggregate_train, strategy.fraction_train) == (mine, 2 / N)
+    assert "configure_train" not in vars(strategy)
+    assert {len(one["participants"]) for one in result.train_metrics_clientapp.values()} == {2}
 
 
 FASTEST = {"resources": lambda *known: (known[2].f_max, known[2].p_max)}

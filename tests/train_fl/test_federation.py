@@ -23,7 +23,16 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, Context, Message, RecordDict
 
-from tests.train_fl.grid import SCENARIO, TASK, LocalGrid, N, flat, identity, make_app  # noqa: F401
+from tests.train_fl.grid import (  # noqa: F401
+    SCENARIO,
+    TASK,
+    LocalGrid,
+    N,
+    Spoiled,
+    flat,
+    identity,
+    make_app,
+)
 from train_fl.federation import PolicyStrategy, evaluation
 
 ROOT = Path(__file__).parents[2]
@@ -90,8 +99,9 @@ SERVERS = {"opportunistic": FedAvg(), "oort": FedAdam(), "proportional-fair": Fe
 @pytest.mark.parametrize("name", ["lroa", *SERVERS])
 def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name):
     task = replace(TASK, server=SERVERS.get(name, FedAvg()))
-    expected, infos = wrapped(name, task=task)
-    models, result = federated(name, LocalGrid(), task=task)
+    scenario = SCENARIO.replace(local_epochs=np.linspace(0.5, 2.5, N))
+    expected, infos = wrapped(name, scenario, task=task)
+    models, result = federated(name, LocalGrid(), scenario, task=task)
     for model, other in zip(models, expected, strict=True):
         np.testing.assert_array_equal(model, other)
     assert np.abs(models[-1] - models[0]).max() > 0.01
@@ -141,6 +151,7 @@ BAD = {
     "no update": ("qsgd:4", "packed", None, "must have 3069 bytes, got 0"),
     "list": ("none", "metrics", {"train-loss": [1.0, 2.0]}, "train-loss must be finite"),
     "loss": ("none", "metrics", {"local-loss": np.nan}, "local-loss must be finite"),
+    "zero": ("none", "metrics", {"num-examples": 0}, "num-examples must be positive"),
     "query": ("none", "metrics", None, "103: .its partition-id must be an integer from 0 to 5"),
     "2.5": ("none", "metrics", {"partition-id": 2.5}, "103: .its partition-id .* got 2.5"),
 }
@@ -154,20 +165,9 @@ def test_bad_reply__leaves_its_device_out_and_ends_nothing(kind):
     scenario = task.fit(scenario)  # of which Oort takes all devices
     queried = kind in ("query", "2.5")
 
-    class Spoiled(LocalGrid):
-        def reply(self, message):
-            answer = super().reply(message)
-            trains = message.metadata.message_type == "train"
-            first = trains and message.content["config"]["server-round"] == 1
-            if message.metadata.dst_node_id == 103 and (first or (queried and not trains)):
-                if spoiled is None:
-                    answer.content[record].clear()
-                answer.content[record].update(spoiled or {})
-            return answer
-
-    lost = {1: {2}, 2: {2} if queried else {}}
-    grid, other = (kind(range(6)[::-1], make_app(task), lost) for kind in (Spoiled, LocalGrid))
-    grid.lost = {}
+    clients = range(6)[::-1], make_app(task)
+    grid = Spoiled(103, record, spoiled, *clients, queried=queried)
+    other = LocalGrid(*clients, {1: {2}, 2: {2} if queried else {}})
     with pytest.warns(RuntimeWarning, match=rf"no update from device 2 in round \d: .*{reason}"):
         models, result = federated("oort", grid, scenario, rounds=2, task=task)
     with pytest.warns(RuntimeWarning, match=r"no update from device 2 in round \d: no reply in"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -16,6 +17,7 @@ from fl_edge_env.checks import one_of
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
+from train_fl.federation.messages import flat, usable
 from train_fl.federation.rounds import EmulatedRounds
 
 
@@ -25,7 +27,12 @@ class Clocked(EmulatedRounds):
     The devices to which the strategy sends messages form the cohort of the round. If there are more
     than K, they split the band evenly. A device that is unavailable, or whose upload fails in the
     emulation, gets no message. The strategy does not see replies that are late or fail, in the
-    emulation or in reality. Its metrics of a round also contain the clock's metrics.
+    emulation or in reality, or unusable: a reply must have the arrays of its message, finite and of
+    the same shapes unless they are bytes, such as XGBoost's trees; a positive number of samples, if
+    it reports one; and the records and metrics of most replies. The metrics of a round also contain
+    the clock's metrics.
+
+    The strategy's public attributes can be read and set here as well.
 
     Parameters
     ----------
@@ -61,23 +68,29 @@ class Clocked(EmulatedRounds):
             raise ValueError(f"policy must be a Policy, got {policy!r}: see policies.make_policy")
         if not callable(resources):
             resources = RESOURCES[one_of("resources", resources, tuple(RESOURCES))]
-        self.strategy, self.policy, self._rule = strategy, policy, resources
+        self.policy, self._rule = policy, resources
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
+        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        self.strategy = strategy  # last, as what is set later may be the strategy's
 
     def __getattr__(self, name: str) -> Any:
         """Forward everything else to the strategy, such as its evaluation."""
         return getattr(vars(self).get("strategy"), name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set the strategy's public attributes there, such as its fractions, and others here."""
+        strategy, own = vars(self).get("strategy"), name in vars(self) or name.startswith("_")
+        object.__setattr__(self if own or not hasattr(strategy, name) else strategy, name, value)
+
     def _run(self, *arguments: Any, **options: Any) -> Result:
         """Run the strategy's own `start`, with the rounds of this object."""
-        clocked = {name: getattr(self, name) for name in ("configure_train", "aggregate_train")}
-        vars(self.strategy).update(clocked)
-        try:
-            return self.strategy.start(*arguments, **options)
-        finally:
-            for name in clocked:
-                delattr(self.strategy, name)
+        strategy = self.strategy
+        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        with patch.multiple(  # which restores methods that were set on the strategy itself
+            strategy, configure_train=self.configure_train, aggregate_train=self.aggregate_train
+        ):
+            return strategy.start(*arguments, **options)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -88,24 +101,20 @@ class Clocked(EmulatedRounds):
             if self.policy is not None:
                 self.policy.reset(policy_seed(self.seed))
                 self.policy.feedback({})
-        configure: Any = type(self.strategy).configure_train  # the instance has this one
-        messages = list(configure(self.strategy, server_round, arrays, config, grid))
+        messages = list(self._configure(server_round, arrays, config, grid))
+        self._meet(grid)
         nodes = [message.metadata.dst_node_id for message in messages]
-        if wrong := {n for n in nodes if n not in grid.get_node_ids() or nodes.count(n) > 1}:
+        if wrong := {n for n in nodes if n not in self._asked or nodes.count(n) > 1}:
             raise ValueError(
                 f"a strategy must send at most one message to each node in a round, got "
                 f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
                 "unknown: use nodes of grid.get_node_ids()"
             )
-        for node in set(nodes) & set(self._strangers):
-            message = (
-                f"nothing is sent to node {node} in round {server_round}, as it is not a device: "
-            )
-            warnings.warn(message + self._strangers[node], RuntimeWarning, stacklevel=2)
         there = self._observation.get("available", np.ones(self.scenario.num_devices))
-        pairs = zip(nodes, messages, strict=True)
+        pairs = [*zip(nodes, messages, strict=True)]
         sent = {self._device_of[node]: each for node, each in pairs if node in self._device_of}
         cohort = [device for device in sent if there[device]]
+        self._sent = {node: _first(message.content.array_records) for node, message in pairs}
         self._nobody = not cohort
         if self._nobody:
             return []
@@ -116,16 +125,31 @@ class Clocked(EmulatedRounds):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the replies that are in time with the strategy; add the clock's metrics."""
+        """Aggregate the usable replies in time with the strategy; add the clock's metrics."""
         clock: dict[str, Any] = {}
         if not self._nobody:
-            received, clock = self._close(server_round, replies, lambda reply: reply)
+            replies = [*replies]
+            names = [_names(reply) for reply in replies if reply.has_content()]
+            # The longest names if several are as common.
+            self._usual = max(names, key=lambda one: (names.count(one), len(str(one))), default=[])
+            received, clock = self._close(server_round, replies, self._reply)
             replies = [*received.values()]
             if self.policy is not None:
                 self.policy.feedback(self._info)
-        aggregate: Any = type(self.strategy).aggregate_train
-        arrays, metrics = aggregate(self.strategy, server_round, replies)
+        arrays, metrics = self._aggregate(server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
+
+    def _reply(self, reply: Message) -> Message:
+        """The reply itself; raises if the strategy cannot use it."""
+        weight = getattr(self.strategy, "weighted_by_key", None)
+        if _names(reply) != self._usual:
+            raise ValueError(f"it must have {self._usual}, as most replies, got {_names(reply)}")
+        sent, given = self._sent[reply.metadata.src_node_id], _first(reply.content.array_records)
+        if any(array.dtype != "uint8" for array in sent.values()):
+            model = flat(sent, sent)
+            metrics = {weight: None, **_first(reply.content.metric_records)}  # the weight is needed
+            usable(flat(given, sent) - model, model, metrics, weight or "num-examples")
+        return reply
 
     def _decided(self, cohort: list[int]) -> Allocation:
         """The decision for a cohort; with more than K devices, in a system with a larger K."""
@@ -152,6 +176,16 @@ class Clocked(EmulatedRounds):
                 'use resources="dynamic", which takes a given cohort'
             )
         return Allocation(decision.f, decision.p, cohort=cohort)
+
+
+def _first(records: Mapping[str, Any]) -> Any:
+    """The first record, or an empty one; Flower's strategies send and expect one of a kind."""
+    return next(iter(records.values()), {})
+
+
+def _names(reply: Message) -> list[tuple[str, ...]]:
+    """The records of a reply, each with the names in it."""
+    return sorted((name, *sorted(record)) for name, record in reply.content.items())
 
 
 Strategy.register(Clocked)  # for isinstance, without inheriting any attributes

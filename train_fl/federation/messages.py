@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, Message
 from numpy.typing import NDArray
 from torch import nn
 
+from fl_edge_env.checks import FINITE, POSITIVE, number_in
 from fl_edge_env.files import reason
 
 # The key of a node's device number in its configuration, as Flower's simulations set it.
@@ -39,6 +40,26 @@ def shaped(numbers: NDArray[Any], like: ArrayRecord) -> ArrayRecord:
     parts = torch.split(torch.from_numpy(numbers), [value.numel() for value in old.values()])
     pairs = zip(old.items(), parts, strict=True)
     return ArrayRecord({name: part.view_as(value).to(value) for (name, value), part in pairs})
+
+
+def usable(
+    update: NDArray[Any],
+    model: NDArray[Any],
+    metrics: Mapping[str, Any],
+    weight: str = "num-examples",
+) -> NDArray[Any]:
+    """Return a reply's update, shape (d,), in the model's type; raise if the reply is unusable.
+
+    The update and the training loss must be finite, and the metric that weights replies positive.
+    """
+    number_in(POSITIVE, f"its {weight}", metrics.get(weight, 1))
+    number_in(FINITE, "its train-loss", metrics.get("train-loss", 0))
+    with np.errstate(over="ignore"):
+        update = update.astype(model.dtype, casting="same_kind")
+        norm = np.linalg.norm(update)
+    if not np.isfinite(norm):
+        raise ValueError("its update is not finite: choose a smaller learning rate")
+    return update
 
 
 def read_replies(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -90,15 +91,34 @@ class EmulatedRounds:
                 f"{self._wait:g} s: start {count} nodes, in a simulation with "
                 f"--federation-config num-supernodes={count}"
             )
-        asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
-        replies = grid.send_and_receive(asked, timeout=self._wait)
-        self._device_of, self._strangers = read_replies(replies, nodes, self._device)
-        self._node_of = {device: node for node, device in sorted(self._device_of.items())}
-        if not 0 < len(self._node_of) == len(self._device_of):
+        self._strangers, self._node_of = dict[int, str](), dict[int, int]()
+        self._asked = set[int]()
+        devices = self._meet(grid)
+        if not 0 < len(self._node_of) == len(devices):
             raise ValueError(
                 f"each node must report a different {DEVICE} by device_reply, got "
-                f"{sorted(self._device_of.values())}, and from other nodes {self._strangers}"
+                f"{sorted(devices)}, and from other nodes {self._strangers}"
             )
+
+    def _meet(self, grid: Grid) -> Collection[int]:
+        """Ask new nodes, such as those of restarted clients, for their device numbers.
+
+        The newest node of a device replaces an older one, which may stay connected for a while.
+        """
+        nodes = sorted({*grid.get_node_ids()} - self._asked)
+        if not nodes:
+            return ()
+        self._asked.update(nodes)
+        asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+        replies = grid.send_and_receive(asked, timeout=self._wait)
+        device_of, strangers = read_replies(replies, nodes, self._device)
+        self._strangers |= strangers
+        self._node_of |= {device: node for node, device in device_of.items()}
+        self._device_of = {node: device for device, node in self._node_of.items()}
+        message = "devices of new nodes: %s; new nodes that get no messages: %s"
+        level = logging.WARNING if strangers else logging.INFO
+        logging.getLogger("flwr").log(level, message, device_of, strangers)
+        return device_of.values()
 
     def _device(self, reply: Message) -> int:
         """The device number that a node reports."""

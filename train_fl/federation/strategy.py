@@ -26,7 +26,7 @@ from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from train_fl.compression import Compressor, Uploads, make_compressor
-from train_fl.federation.messages import flat, shaped
+from train_fl.federation.messages import flat, shaped, usable
 from train_fl.federation.rounds import EmulatedRounds
 from train_fl.local_sgd import LocalTrainer, samples_seen
 from train_fl.models import new_model
@@ -102,6 +102,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         scenario, env = self.scenario, self._env
         if server_round == 1:
             self._start_episode(grid)
+        self._meet(grid)
         if self._measure_gains is not None:
             gain = env.simulator.channel_gain.copy()
             gain[list(self._node_of)] = self._measure_gains(grid, list(self._node_of.values()))
@@ -207,9 +208,10 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         row |= {"device": device, "epochs": scenario.local_epochs[device]}
         row["samples"] = row.get("num-examples", scenario.num_samples[device])
         row["parameters"] = self._received.size
-        losses = [*_LOSSES] if self.policy.uses_losses else []
-        for name in losses + ["train-loss"] * ("train-loss" in metrics):
+        for name in _LOSSES if self.policy.uses_losses else ():
             row[name] = number_in(FINITE, f"its {name}", metrics.get(name))
+        if "train-loss" in metrics:
+            row["train-loss"] = metrics["train-loss"]
         if self._compressor is not None and "packed" in reply.content:
             packed = reply.content["packed"].get("update", b"")
             kind = Compression.parse("compression", scenario.compression)
@@ -220,12 +222,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         else:
             local = flat(reply.content.get("arrays", {}), self._arrays)
             update, size = local - self._received, local.nbytes
-        with np.errstate(over="ignore"):
-            update = update.astype(self._received.dtype, casting="same_kind")
-            norm = np.linalg.norm(update)
-        if not np.isfinite(norm):
-            raise ValueError("its update is not finite: choose a smaller learning rate")
-        return update, row | {"bytes_up": size}
+        return usable(update, self._received, metrics), row | {"bytes_up": size}
 
 
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:

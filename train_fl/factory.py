@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 
 from fl_edge_env import Scenario
-from policies.base import Policy
-from train_fl.options import TrainingOptions
+from policies.base import Policy, check_scenario
+from train_fl.options import TrainingOptions, check_keywords
 from train_fl.task import Task, make_task
 from train_fl.wrapper import TrainingWrapper
 
@@ -38,9 +38,13 @@ class TrainingEnvFactory:
     ------
     ValueError
         If an option is out of range, or belongs to the given `Task`.
+    TypeError
+        If there is no such option.
     """
 
     def __init__(self, scenario: Scenario, task: str | Task, **options: Any) -> None:
+        check_scenario(scenario)
+        check_keywords("TrainingEnvFactory", options)
         if isinstance(task, Task):
             self.options = task.options.for_run(**options)
             task = replace(task, options=self.options)

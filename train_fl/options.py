@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from fl_edge_env.checks import (
+    did_you_mean,
     finite_number,
     finite_or_zero,
     natural_number,
@@ -92,6 +94,9 @@ class TrainingOptions(PlaceFlags, ModelFlags):
         number_below_one("momentum", self.momentum)
         finite_or_zero("proximal", self.proximal)
         one_of("on_non_finite", self.on_non_finite, ("raise", "skip"))
+        check_flag("download", self.download)
+        if not isinstance(self.data_dir, str | Path):
+            raise ValueError(f"data_dir must be a path, got {self.data_dir!r}")
         if self.split_seed is not None:
             natural_number("split_seed", self.split_seed)
         if self.partition is not None:
@@ -105,3 +110,18 @@ class TrainingOptions(PlaceFlags, ModelFlags):
             if name not in RUN_OPTIONS:
                 raise ValueError(f"{name} belongs to the task: give it to make_task instead")
         return replace(self, **changes)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise `ValueError` if `value` is not True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_keywords(function: str, keywords: Iterable[str], *others: str) -> None:
+    """Raise `TypeError` for a keyword that is neither an option nor one of the others."""
+    known = [*others, *(field.name for field in fields(TrainingOptions))]
+    for name in keywords:
+        if name not in known:
+            nearest = did_you_mean(name, known) or f": it may have {', '.join(known)}"
+            raise TypeError(f"{function} got an unexpected keyword argument {name!r}{nearest}")

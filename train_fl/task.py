@@ -15,8 +15,9 @@ from torch import nn
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import one_of, positive_integer
-from fl_edge_env.files import user_path
+from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.typing import FloatArray, IntArray
+from policies.base import check_scenario
 from policies.user_code import load_own, names_own
 from train_fl.compression import (
     Compressor,
@@ -31,9 +32,20 @@ from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import label_histogram, split
 from train_fl.models import MODELS, check_maker, new_model
 from train_fl.modes import default_modes
-from train_fl.options import TrainingOptions
+from train_fl.options import TrainingOptions, check_keywords
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
 
+# The kinds of a task's attributes.
+_KINDS: dict[str, Any] = {
+    "dataset": Dataset,
+    "parts": list,
+    "make_model": Callable,
+    "options": TrainingOptions,
+    "server": ServerOptimizer,
+    "upload_shapes": Sequence | None,
+    "split": Callable | None,
+    "compression": Compressor | None,
+}
 # Draws a split: the samples of each device.
 Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
 
@@ -63,6 +75,11 @@ class Task:
     compression : Compressor, optional
         A user-defined compressor of the updates; by default they are compressed as the scenario
         says.
+
+    Raises
+    ------
+    ValueError
+        If an attribute is of the wrong kind, or `parts` has indices that are not training samples.
     """
 
     dataset: Dataset
@@ -73,6 +90,23 @@ class Task:
     upload_shapes: Sequence[Shape] | None = None
     split: Split | None = None
     compression: Compressor | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                allowed = getattr(kind, "__name__", kind)
+                raise ValueError(f"{name} must be a {allowed}, got {value!r}")
+        last = len(self.dataset.train_targets) - 1
+        with as_value_error(f"parts must hold indices of samples from 0 to {last}: "):
+            indices = np.concatenate(self.parts)
+            if indices.dtype.kind != "i" or indices.min() < 0 or indices.max() > last:
+                raise ValueError(f"got {self.parts!r}")
+        with as_value_error("upload_shapes must hold tuples of positive integers: "):
+            for shape in self.upload_shapes or ():
+                [positive_integer("a side", side) for side in shape]
+        if self.options.learning_rate is None:
+            raise ValueError("options must have a learning_rate, got None")
 
     def episode(self, seed: np.random.SeedSequence) -> Task:
         """The task with the split of an episode, drawn from its `TrainingSeeds.split`.
@@ -105,6 +139,7 @@ class Task:
         Sets the model's size, the sample counts and, if it is user-defined, the compression, except
         for the fields to `keep`.
         """
+        check_scenario(scenario)
         fields = {name: value for name, value in self._fields.items() if name not in keep}
         return scenario.replace(**fields)
 
@@ -127,6 +162,7 @@ class Task:
 
     def check_fit(self, scenario: Scenario) -> None:
         """Raise `ValueError` if a scenario has other devices, samples or uploads than the task."""
+        check_scenario(scenario)
         if len(self.parts) != scenario.num_devices:
             raise ValueError(
                 f"the task is split over {len(self.parts)} devices and the scenario has "
@@ -272,9 +308,12 @@ def make_task(
     ValueError
         If there is no such data set or network, files are missing or damaged, the network does
         not fit the data, or an argument is out of range.
+    TypeError
+        If there is no such option.
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
+    check_keywords("make_task", options, "num_devices", "merit")
     training = TrainingOptions(**options)
     known = DATASETS.get(dataset) if isinstance(dataset, str) else None
     if isinstance(dataset, str) and known is None:
@@ -296,9 +335,10 @@ def make_task(
     server = make_server_optimizer(server, training)
     if isinstance(model, str) and names_own(model):
         model = load_own(model, kind="class or function that makes a network", fits=callable)
-    for option, named in (("model", model), ("upload", training.upload)):
-        if isinstance(named, str):
-            one_of(option, named, list(MODELS))
+    if isinstance(model, str):
+        one_of("model", model, list(MODELS))
+    if training.upload is not None:
+        one_of("upload", training.upload, list(MODELS))
     if isinstance(compression, str):
         compression = load_compressor(compression)
     seed = training.split_seed

@@ -25,6 +25,7 @@ from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer, samples_seen
 from train_fl.models import new_model
 from train_fl.modes import default_modes, repeatable
+from train_fl.options import check_flag, check_keywords
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds
 
@@ -100,6 +101,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     ValueError
         If `env` is not an FLEdge environment or already trains, `task` is not a `Task` or does not
         fit the scenario, or an option is wrong.
+    TypeError
+        If there is no such option.
     """
 
     def __init__(
@@ -133,6 +136,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
             )
         self._base = env.unwrapped
+        check_keywords("TrainingWrapper", options, *reports)
+        for name, value in reports.items():
+            check_flag(name, value)
         task.check_fit(self.scenario)
         self.task = self._given = task
         self._uploads = task.uploads(self.scenario)
@@ -396,8 +402,8 @@ def _check_device(device: str | torch.device) -> torch.device:
     try:
         torch.zeros(1, device=device).item()
         return torch.device(device)
-    # Assertions come from missing backends, and type errors from None.
-    except (RuntimeError, AssertionError, TypeError) as error:
+    # Assertions come from missing backends, type errors from None, others from huge numbers.
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"device must be available to torch here, such as 'cpu', got {str(device)!r}: {reason}"

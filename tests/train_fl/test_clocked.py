@@ -16,7 +16,7 @@ from policies.selection.selector import Selector
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ConfigRecord, Message
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedProx, Strategy
 
 from tests.train_fl.grid import (  # noqa: F401
@@ -25,7 +25,6 @@ from tests.train_fl.grid import (  # noqa: F401
     LocalGrid,
     N,
     Restarting,
-    Spoiled,
     flat,
     identity,
 )
@@ -192,41 +191,6 @@ def test_clocked__sends_nothing_to_a_node_that_is_no_device(caplog):
     assert result.train_metrics_clientapp[1]["participants"] == [1]
     (warned,) = [one.message for one in caplog.records if one.levelname == "WARNING"][1:]
     assert re.search("get no messages: {111: .* got 99", warned)
-
-
-# What is put into a record of a device's reply, which None empties, and the reason given.
-BAD = {
-    "NaN": ("arrays", {"0.bias": Array(np.full(16, np.nan))}, "update is not finite"),
-    "complex": ("arrays", {"0.bias": Array(np.full(16, 1j))}, "Cannot cast"),
-    "shape": ("arrays", {"0.bias": Array(np.zeros(3))}, "0.bias must have shape"),
-    "damaged": ("arrays", {"0.bias": Array("float32", (16,), "numpy.ndarray", b"")}, "buffer|data"),
-    "no arrays": ("arrays", None, "as most replies|must have shape"),
-    "more arrays": ("arrays", {"more": Array(np.zeros(3))}, "as most replies|must have shape None"),
-    "no metrics": ("metrics", None, "as most replies|num-examples must be positive"),
-    "more metrics": ("metrics", {"f1": 0.5}, "as most replies"),
-    "zero": ("metrics", {"num-examples": 0}, "num-examples must be positive"),
-    "list": ("metrics", {"num-examples": [1, 2]}, "num-examples must be positive"),
-    "loss": ("metrics", {"train-loss": np.nan}, "train-loss must be finite"),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "cohort"),
-    [(kind, [3, 1, 2]) for kind in BAD] + [(kind, [1]) for kind in BAD if kind != "more metrics"],
-)
-def test_bad_reply__does_not_reach_the_strategy(kind, cohort):
-    record, values, reason = BAD[kind]
-    grids = Spoiled(98 + N, record, values), LocalGrid(lost={1: {1}})
-    results = []
-    for grid, why in zip(grids, (reason, "no reply in time"), strict=True):
-        with pytest.warns(RuntimeWarning, match=f"no update from device 1 in round 1: .*({why})"):
-            results.append(run(Fixed(cohort, cohort), grid, rounds=2)[0])
-    np.testing.assert_array_equal(*(flat(result.arrays) for result in results))
-    metrics = [result.train_metrics_clientapp for result in results]
-    for number in (1, 2):
-        first, second = (dict(each[number]) for each in metrics)
-        assert first.pop("train_s", 0) >= 0 <= second.pop("train_s", 0)
-        assert first == second
 
 
 ALL = {"fraction_train": 1.0, "fraction_evaluate": 0.0}

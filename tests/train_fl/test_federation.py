@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from dataclasses import replace
@@ -22,6 +23,7 @@ from train_fl.server import FedAdam, FedAvg, FedAvgM, FedNova
 pytest.importorskip("flwr")
 
 from flwr.app import Array, Context, Message, RecordDict
+from flwr.serverapp import strategy as server_side
 
 from tests.train_fl.grid import (  # noqa: F401
     SCENARIO,
@@ -33,7 +35,7 @@ from tests.train_fl.grid import (  # noqa: F401
     identity,
     make_app,
 )
-from train_fl.federation import PolicyStrategy, evaluation
+from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
 ROOT = Path(__file__).parents[2]
 ROUNDING = 2e-6  # of float32, after ten rounds of training
@@ -60,9 +62,13 @@ def federated(
     name: str | Policy, grid: LocalGrid, scenario=SCENARIO, rounds=10, seed=3, task=TASK, **options
 ):
     """The models after each round, the first one before, and the result of the run."""
-    options = {"server": task.server} | options | {"seed": seed, "wait": 0}
-    policy = make_policy(name, scenario) if isinstance(name, str) else name
-    strategy = PolicyStrategy(policy, scenario, **options)
+    if name == "clocked":
+        random.seed(0)  # by which Flower's strategies sample
+        strategy = Clocked(server_side.FedAvg(fraction_evaluate=0.0), scenario, seed=seed)
+    else:
+        options = {"server": task.server} | options | {"seed": seed, "wait": 0}
+        policy = make_policy(name, scenario) if isinstance(name, str) else name
+        strategy = PolicyStrategy(policy, scenario, **options)
     models, evaluate = [], evaluation(task)
 
     def remember(number, arrays):
@@ -70,7 +76,11 @@ def federated(
         return evaluate(number, arrays)
 
     result = strategy.start(
-        grid, strategy.initial_arrays(task), num_rounds=rounds, evaluate_fn=remember
+        grid,
+        strategy.initial_arrays(task),
+        num_rounds=rounds,
+        train_config=strategy.train_config,
+        evaluate_fn=remember,
     )
     return models, result
 
@@ -142,23 +152,31 @@ def test_missing_reply__leaves_the_weights_of_the_others(how, lost, fields):
 
 
 # The compression, what is put into a record of a reply, which None empties, and the reason given.
-BAD = {
+EVERYWHERE = {
     "NaN": ("none", "arrays", {"0.bias": Array(np.full(16, np.nan))}, "update is not finite"),
     "norm": ("none", "arrays", {"0.bias": Array(np.full(16, 1e25))}, "update is not finite"),
     "complex": ("none", "arrays", {"0.bias": Array(np.full(16, 1j))}, "Cannot cast"),
     "shape": ("none", "arrays", {"0.bias": Array(np.zeros(3))}, "0.bias must have shape"),
+    "no arrays": ("none", "arrays", None, "must have shape|as most replies"),
+    "no metrics": ("none", "metrics", None, "must be finite|must be positive|as most replies"),
+    "zero": ("none", "metrics", {"num-examples": 0}, "num-examples must be positive"),
+    "list": ("none", "metrics", {"train-loss": [1.0, 2.0]}, "train-loss must be finite"),
+}
+BAD = EVERYWHERE | {
     "cut": ("qsgd:4", "packed", {"update": bytes(99)}, "must have 3069 bytes, got 99"),
     "no update": ("qsgd:4", "packed", None, "must have 3069 bytes, got 0"),
-    "list": ("none", "metrics", {"train-loss": [1.0, 2.0]}, "train-loss must be finite"),
     "loss": ("none", "metrics", {"local-loss": np.nan}, "local-loss must be finite"),
-    "zero": ("none", "metrics", {"num-examples": 0}, "num-examples must be positive"),
     "query": ("none", "metrics", None, "103: .its partition-id must be an integer from 0 to 5"),
     "2.5": ("none", "metrics", {"partition-id": 2.5}, "103: .its partition-id .* got 2.5"),
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_reply__leaves_its_device_out_and_ends_nothing(kind):
+@pytest.mark.filterwarnings("ignore:no update from device [01345] in round 1. no reply in time")
+@pytest.mark.parametrize("lost", [set(), {0, 1, 3, 4, 5}], ids=["among six", "alone"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("oort", kind) for kind in BAD] + [("clocked", kind) for kind in EVERYWHERE]
+)
+def test_bad_reply__leaves_its_device_out_and_ends_nothing(name, kind, lost):
     compression, record, spoiled, reason = BAD[kind]
     task = make_task("digits", num_devices=6)
     scenario = Scenario.digits(num_devices=6, cohort_size=6, compression=compression)
@@ -166,15 +184,15 @@ def test_bad_reply__leaves_its_device_out_and_ends_nothing(kind):
     queried = kind in ("query", "2.5")
 
     clients = range(6)[::-1], make_app(task)
-    grid = Spoiled(103, record, spoiled, *clients, queried=queried)
-    other = LocalGrid(*clients, {1: {2}, 2: {2} if queried else {}})
-    with pytest.warns(RuntimeWarning, match=rf"no update from device 2 in round \d: .*{reason}"):
-        models, result = federated("oort", grid, scenario, rounds=2, task=task)
+    grid = Spoiled(103, record, spoiled, *clients, {1: lost}, queried=queried)
+    other = LocalGrid(*clients, {1: {2, *lost}, 2: {2} if queried else {}})
+    with pytest.warns(RuntimeWarning, match=rf"no update from device 2 in round \d: .*({reason})"):
+        models, result = federated(name, grid, scenario, rounds=2, task=task)
     with pytest.warns(RuntimeWarning, match=r"no update from device 2 in round \d: no reply in"):
-        expected, _ = federated("oort", other, scenario, rounds=2, task=task)
+        expected, _ = federated(name, other, scenario, rounds=2, task=task)
     np.testing.assert_array_equal(models, expected)
     missing = [result.train_metrics_clientapp[number]["missing"] for number in (1, 2)]
-    assert missing == [[2], [2] if queried else []]
+    assert missing == [sorted({2, *lost}), [2] if queried else []]
 
 
 class GivesBandwidth(UniD):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,11 +13,12 @@ from torch import nn
 
 from fl_edge_env import CellChannel, Scenario
 from policies import UniS, evaluate
-from train_fl import Dataset, Task, TrainingEnvFactory, make_task
+from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid
 from train_fl.models import femnist_cnn, resnet18_group_norm
+from train_fl.options import TrainingOptions
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
 PARTITIONS = ["dirichlet", "iid", "place", "speed", "writer"]
@@ -242,6 +244,55 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
 def test_make_task__wrong_input_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         make_own(**changes)
+
+
+SMALL = Scenario.digits(num_devices=5)
+
+
+def changed(**attributes) -> Task:
+    return dataclasses.replace(make_own(), **attributes)
+
+
+def wrap(**options) -> TrainingWrapper:
+    task = make_own()
+    return TrainingWrapper(gym.make("FLEdge-v0", scenario=task.fit(SMALL)), task, **options)
+
+
+@pytest.mark.parametrize(
+    ("door", "others"),
+    [
+        (make_own, {"num_devic": "'num_devices'"}),
+        (lambda **options: TrainingEnvFactory(SMALL, "digits", **options), {}),
+        (lambda **options: TrainingEnvFactory(SMALL, make_own(), **options), {}),
+        (wrap, {"report_loss": "'report_losses'"}),
+    ],
+)
+def test_doors__name_an_unknown_keyword_and_what_was_meant(door, others):
+    wrong = {"threds": "'threads'", "lr": "it may have .*learning_rate"} | others
+    for name, meant in wrong.items():
+        with pytest.raises(TypeError, match=rf"^(make_task|Training\w+) got .*'{name}'.*{meant}"):
+            door(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("door", "name", "wrong"),
+    [
+        *((make_own, name, 3) for name in ("compression", "upload", "download", "data_dir")),
+        *((wrap, name, "yes") for name in ("report_gradients", "report_losses")),
+        (wrap, "report_update_norms", np.ones(3)),
+        (wrap, "device", 10**30),
+        (lambda scenario: make_own().fit(scenario), "scenario", "digits"),
+        (lambda scenario: make_own().check_fit(scenario), "scenario", None),
+        (lambda scenario: TrainingEnvFactory(scenario, "digits"), "scenario", "digits"),
+        *((changed, field.name, 3) for field in dataclasses.fields(Task)),
+        *((changed, "parts", [np.array(part)]) for part in ([205], [-1], [0.5])),
+        (changed, "upload_shapes", [(3, 0)]),
+        (changed, "options", TrainingOptions()),  # without a learning rate
+    ],
+)
+def test_doors__name_a_wrong_argument(door, name, wrong):
+    with pytest.raises(ValueError, match=f"^{name} must .*(, got |: )"):
+        door(**{name: wrong})
 
 
 def test_fit__gives_a_scenario_the_size_of_the_model_and_the_sample_counts():

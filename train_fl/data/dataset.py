@@ -142,8 +142,11 @@ class Dataset:
         Raises
         ------
         ValueError
-            If shapes do not match, a value is not finite, or a target is not a class.
+            If shapes do not match, a value is not finite, a target is not a class, or the name is
+            not printable text.
         """
+        if not (isinstance(name, str) and name.strip() and name.isprintable()):
+            raise ValueError(f"name must be printable text, got {name!r}")
         train, test = (_inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs))
         classes = _classes("train_targets", train_targets, len(train))
         test_classes = _classes("test_targets", test_targets, len(test))
@@ -165,6 +168,8 @@ class Dataset:
         writers = None
         if train_writers is not None:
             writers = _integers("train_writers", train_writers, len(train))
+            if writers.min() < 0:
+                raise ValueError(f"train_writers must be at least 0, got {writers.min()}")
         return cls(
             name,
             train,

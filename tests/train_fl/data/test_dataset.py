@@ -19,7 +19,7 @@ def from_arrays(**changes) -> Dataset:
         "test_inputs": IMAGES[:3],
         "test_targets": LABELS[:3],
     }
-    return Dataset.from_arrays("own", **arrays | changes)
+    return Dataset.from_arrays(**{"name": "own"} | arrays | changes)
 
 
 def changed(array: np.ndarray, index: object, value: float) -> np.ndarray:
@@ -74,10 +74,24 @@ def test_from_arrays__wrong_input_is_named(split, name, change, message):
         from_arrays(**{f"{split}_{name}": change(array)})
 
 
-def test_from_arrays__train_and_test_inputs_must_be_of_one_shape():
-    message = r"must have the same shape, got \(2, 3, 4\) and \(2, 3, 3\)"
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_inputs": IMAGES[:3, ..., :3]}, r"same shape, got \(2, 3, 4\) and \(2, 3, 3\)"),
+        ({"test_inputs": np.ones((3, 2), dtype=int)}, "both be integers or both be floats"),
+        ({"train_writers": [0, 1]}, r"train_writers must have shape \(6,\), got \(2,\)"),
+        ({"train_writers": [0, 1, 2, -1, 0, 1]}, "train_writers must be at least 0, got -1"),
+        *(({"name": name}, "name must be printable text, got") for name in (3, None, " ", "a\nb")),
+    ],
+)
+def test_from_arrays__what_does_not_fit_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        from_arrays(test_inputs=IMAGES[:3, ..., :3])
+        from_arrays(**changes)
+
+
+def test_from_arrays__keeps_the_writers_of_the_training_samples():
+    writers = [2, 0, 1, 1, 0, 2]
+    np.testing.assert_array_equal(from_arrays(train_writers=writers).train_writers, writers)
 
 
 def pairs(images: np.ndarray, labels: np.ndarray) -> list[tuple[torch.Tensor, int]]:

@@ -213,23 +213,24 @@ def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
     assert lines == ["devices of new nodes: {203: 8}; new nodes that get no messages: {}"]
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("owner", ["strategy", "clock"])
-def test_clocked__uses_and_keeps_what_is_set_on_the_strategy(before, owner):
-    strategy, rounds = FedAvg(**FEW), []
-    clocked = None if before else Clocked(strategy, SCENARIO)
+def test_clocked__uses_and_keeps_what_is_set_on_the_strategy_and_on_the_clock():
+    strategy, calls = FedAvg(**FEW), []
 
-    def mine(server_round, replies):
-        rounds.append(server_round)
+    def aggregate(server_round, replies):
+        calls.append(server_round)
         return FedAvg.aggregate_train(strategy, server_round, replies)
 
-    (strategy if before or owner == "strategy" else clocked).aggregate_train = mine
-    clocked = clocked or Clocked(strategy, SCENARIO)
-    (strategy if owner == "strategy" else clocked).fraction_train = 2 / N
-    result = started(clocked, clocked)
-    assert rounds == [1, 2, 3]
-    assert (strategy.aggregate_train, strategy.fraction_train) == (mine, 2 / N)
-    assert "configure_train" not in vars(strategy)
+    def configure(server_round, arrays, config, grid):
+        calls.append(-server_round)
+        return FedAvg.configure_train(strategy, server_round, arrays, config, grid)
+
+    strategy.aggregate_train = aggregate
+    clocked = Clocked(strategy, SCENARIO)
+    clocked.configure_train = configure
+    clocked.fraction_train = 2 / N
+    result = started(clocked, clocked, rounds=2)
+    assert calls == [-1, 1, -2, 2]
+    assert (strategy.aggregate_train, strategy.configure_train) == (aggregate, configure)
     assert {len(one["participants"]) for one in result.train_metrics_clientapp.values()} == {2}
 
 

@@ -27,12 +27,15 @@ class Clocked(EmulatedRounds):
     The devices to which the strategy sends messages form the cohort of the round. If there are more
     than K, they split the band evenly. A device that is unavailable, or whose upload fails in the
     emulation, gets no message. The strategy does not see replies that are late or fail, in the
-    emulation or in reality, or unusable: a reply must have the arrays of its message, finite and of
-    the same shapes unless they are bytes, such as XGBoost's trees; a positive number of samples, if
-    it reports one; and the records and metrics of most replies. The metrics of a round also contain
-    the clock's metrics.
+    emulation or in reality, nor unusable ones. A reply must satisfy these rules:
 
-    The strategy's public attributes can be read and set here as well.
+    - its records and metrics have the same names as in most replies of the round;
+    - its arrays have the shapes of the arrays in its message, and the update is finite. Arrays of
+      bytes, such as XGBoost's trees, are not checked;
+    - the metric that weights replies is positive, and ``train-loss`` is finite.
+
+    The metrics of a round also contain the clock's metrics. The strategy's public attributes can be
+    read and set on this object as well.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class EmulatedRounds:
             )
 
     def _meet(self, grid: Grid) -> Collection[int]:
-        """Ask new nodes, such as those of restarted clients, for their device numbers.
+        """Ask new nodes, such as restarted clients, for their device numbers.
 
         The newest node of a device replaces an older one, which may stay connected for a while.
         """

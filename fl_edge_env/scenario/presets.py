@@ -52,9 +52,9 @@ def check_number(num_devices: object) -> int:
     return number
 
 
-def split_evenly(samples: float, num_devices: int) -> float:
+def split_evenly(samples: float, num_devices: object) -> float:
     """Samples of each device, the same number whether they have been split before or not."""
-    return round(samples, 6) / num_devices
+    return round(samples, 6) / check_number(num_devices)
 
 
 class Preset(NamedTuple):

@@ -229,11 +229,9 @@ class Scenario:
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
-                raise ValueError(
-                    f"{low} must not exceed {high}, "
-                    f"got {_show(getattr(self, low))} and {_show(getattr(self, high))}, "
-                    f"first at device {int(wrong.argmax())}"
-                )
+                got = " and ".join(_show(getattr(self, name)) for name in (low, high))
+                first = f"first at device {int(wrong.argmax())}"
+                raise ValueError(f"{low} must not exceed {high}, got {got}, {first}")
         if isinstance(self.channel, str):
             self._set("channel", toml.make_channel(self.channel))
         check_channel(self.channel, self.num_devices)
@@ -246,8 +244,6 @@ class Scenario:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-    # Presets
 
     @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:
@@ -323,8 +319,8 @@ class Scenario:
         self._check_names(fields)
         own = self.to_dict()
         if "num_devices" in fields and is_real(own["num_samples"]):
-            number = presets.check_number(fields["num_devices"])
-            own["num_samples"] = presets.split_evenly(own["num_samples"] * self.num_devices, number)
+            samples = own["num_samples"] * self.num_devices
+            own["num_samples"] = presets.split_evenly(samples, fields["num_devices"])
         return type(self)(**own | _displaced(fields) | fields)
 
     @classmethod
@@ -352,9 +348,10 @@ class Scenario:
             scenario = cls._from_values(values)
             if num_devices is None or num_devices == scenario.num_devices:
                 return scenario
-            values["num_devices"] = number = presets.check_number(num_devices)
+            values["num_devices"] = num_devices
             if is_real(share := values.get("num_samples")):
-                values["num_samples"] = presets.split_evenly(share * scenario.num_devices, number)
+                samples = share * scenario.num_devices
+                values["num_samples"] = presets.split_evenly(samples, num_devices)
             return cls._from_values(values)
 
     @classmethod

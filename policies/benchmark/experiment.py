@@ -232,7 +232,7 @@ def run_settings(
         run_jobs(
             jobs,
             folder=None if folder is None else folder / "jobs",
-            workers=options.workers,
+            workers=options.processes,
             backend=options.backend,
             checkpoint_every=options.checkpoint_every,
             models=models,

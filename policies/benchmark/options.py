@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import joblib
 import tyro
 
 from fl_edge_env.files import user_path
@@ -23,7 +22,7 @@ def shown(metavar: str, default: str) -> Any:
 class RunOptions:
     """Execution and folder; none of these options changes a result."""
 
-    workers: int = joblib.cpu_count()
+    workers: Annotated[int | None, shown("INT", "one for each processor")] = None
     """Number of processes."""
     backend: Backend = "processes"
     """Processes of this machine, or the Ray cluster at
@@ -35,6 +34,15 @@ class RunOptions:
     repeated."""
     overwrite: bool = False
     """Replace other results in the folder."""
+
+    @property
+    def processes(self) -> int:
+        """The number of processes: by default all processors that this process may use."""
+        if self.workers is not None:
+            return self.workers
+        import joblib  # slow, and not needed for --help
+
+        return int(joblib.cpu_count())
 
     def __post_init__(self) -> None:
         if self.out is not None:

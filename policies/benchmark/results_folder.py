@@ -60,7 +60,7 @@ def claimed(
         If the folder holds other results that would be overwritten, cannot be written, or is in use
         by another command.
     """
-    check_runner(options.workers, options.backend, options.checkpoint_every)
+    check_runner(options.processes, options.backend, options.checkpoint_every)
     given = plain(given)
     path = folder / kind.config
     config = {

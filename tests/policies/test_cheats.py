@@ -437,7 +437,8 @@ def test_make_policy__shows_no_record_of_the_future_and_leaves_honest_results(tm
     gains = pd.DataFrame({"gain": rng.uniform(0.01, 0.5, 800)}, index=pairs)
     gains.reset_index().to_csv(tmp_path / "trace.csv", index=False)
     channel = TraceChannel(tmp_path / "trace.csv")
-    system = Scenario(num_devices=4, num_rounds=30, energy_budget_j=150, channel=channel)
+    fields = {"num_samples": 50_000 / 120, "energy_budget_j": 150, "channel": channel}
+    system = Scenario(num_devices=4, num_rounds=30, **fields)
     evaluate([Foresight(system)], system, SEEDS, gaps=False)
     assert Foresight.found == 60  # in the record and in the file
     Foresight.found = 0

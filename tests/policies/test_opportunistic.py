@@ -14,7 +14,7 @@ from policies.outcome import initial_prices, outcome_prices, solve_round
 from tests.policies.outcome.test_prices import UNEVEN
 
 # A tenth of the devices with ten times the budget: as scarce as in the whole system.
-ALIKE = Scenario.cifar10().replace(num_devices=12, num_rounds=60, energy_budget_j=150.0)
+ALIKE = Scenario.cifar10(num_devices=12, num_rounds=60, energy_budget_j=150.0, num_samples=400.0)
 CELL = ALIKE.replace(channel=CellChannel())
 LATE = {"deadline_s": 27_000.0}
 

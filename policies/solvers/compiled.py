@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,7 +15,10 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, TypeVar
 
-from numba import njit
+from numba import __version__, njit
+from numba.core.serialize import dumps
+
+from fl_edge_env.files import atomic_path, reason
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,20 +71,76 @@ def _compiling() -> Iterator[None]:
             gc.enable()
 
 
+class _Kept:
+    """Compiled code on disk, in a file for each function, signature, processor and source state.
+
+    It replaces numba's files: an index and numbered files, which do not belong together after a
+    copy, and would go by the time of the entry's own file alone.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        sources = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()
+        self._folder, self._name, self._state = folder, name, f"{__version__}-{sources[:16]}"
+
+    def _path(self, key: object) -> Path:
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        return self._folder / f"{self._name}.{self._state}.{digest}.nbc"
+
+    def load(self, key: object) -> Any:
+        """The code of a key, or None; `ValueError` if its file is damaged."""
+        path = self._path(key)
+        if not path.exists():
+            return None
+        content = path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            raise ValueError(f"{path.name} is damaged")
+        return pickle.loads(content[32:])
+
+    def save(self, key: object, code: Any) -> None:
+        """Keep the code of a key, and remove that of earlier sources."""
+        content = dumps(code)
+        with atomic_path(self._path(key)) as temporary:
+            temporary.write_bytes(hashlib.sha256(content).digest() + content)
+        for other in self._folder.glob(f"{self._name}.*.nbc"):
+            if self._state not in other.name:
+                other.unlink(missing_ok=True)
+
+
+def _or_compiles(use: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    """Turn any error of the cache into a warning: numba then compiles."""
+
+    def tried(*arguments: Any) -> Any:
+        try:
+            return use(*arguments)
+        except Exception as error:  # a damaged file can raise anything
+            _warn(f"the cache of compiled solvers, {str(folder)!r}, fails: {reason(error)}")
+            return None
+
+    return tried
+
+
+@cache
+def _warn(what: str) -> None:
+    """Warn once that solvers are compiled again."""
+    warnings.warn(
+        f"{what}. Solvers are compiled again in each process: empty the folder, or set "
+        "NUMBA_CACHE_DIR to a writable one",
+        stacklevel=1,
+    )
+
+
 def entry(function: F) -> F:
     """Compile a function that Python calls through `Rounds.run`; cached on disk if possible."""
     try:
-        kept = njit(**_OPTIONS, nogil=True, cache=True)(function)
-        kept.compile = _compiling()(kept.compile)
-        # Numba checks only the entry's own file, and would miss changes to other files.
-        index = kept._cache._cache_file
-        changed = [(file.stat().st_mtime, file.stat().st_size) for file in _FILES]
-        index._source_stamp = index._source_stamp, changed
-        return kept  # type: ignore[no-any-return]
+        made: Any = njit(**_OPTIONS, nogil=True, cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's is writable
-        warnings.warn(
-            "compiled solvers cannot be cached, so each process compiles them again: set "
-            "NUMBA_CACHE_DIR to a writable folder",
-            stacklevel=1,  # this line: warn once per process
-        )
+        _warn("there is no folder for a cache of compiled solvers")
         return njit(**_OPTIONS, nogil=True)(function)  # type: ignore[no-any-return]
+    made.compile = _compiling()(made.compile)
+    # Numba has no public way to change how its cache works: pyproject.toml bounds its version.
+    cached = made._cache
+    folder = Path(cached.cache_path)
+    cached._cache_file = _Kept(folder, cached._impl.filename_base)
+    cached.load_overload = _or_compiles(cached.load_overload, folder)
+    cached.save_overload = _or_compiles(cached.save_overload, folder)
+    return made  # type: ignore[no-any-return]

@@ -34,7 +34,8 @@ def test_start__waits_for_no_library_that_is_not_used(code):
 
 def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(monkeypatch):
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
-    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a writable folder"):
+    compiled._warn.cache_clear()
+    with pytest.warns(UserWarning, match="or set NUMBA_CACHE_DIR to a writable one"):
         assert compiled.entry(lambda x: x + 1.0)(1.0) == 2.0
 
 
@@ -64,3 +65,48 @@ def test_compiling__is_repeated_when_a_file_with_compiled_functions_has_changed(
         double(1.0)
         hits.append(sum(double.stats.cache_hits.values()))
     assert hits == [0, 1, 0]
+
+
+def twice(x):
+    return 2.0 * x
+
+
+def fill(_):
+    raise OSError(28, "No space left on device")
+
+
+DAMAGES = {
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:100]),
+    "empty": lambda file: file.write_bytes(b""),
+    "random": lambda file: file.write_bytes(bytes(range(256)) * 40),
+    "changed": lambda file: file.write_bytes(file.read_bytes()[:-1] + b"?"),
+    "folder": lambda file: file.unlink() or file.mkdir(),
+}
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "full"])
+def test_compiling__is_all_that_a_bad_cache_costs(damage, monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    if damage == "full":
+        monkeypatch.setattr(compiled, "atomic_path", fill)
+    else:
+        compiled.entry(twice)(1.0)
+        (kept,) = tmp_path.rglob("*.nbc")
+        DAMAGES[damage](kept)
+    compiled._warn.cache_clear()
+    double = compiled.entry(twice)
+    folder = double._cache.cache_path if damage == "full" else str(kept.parent)
+    with pytest.warns(UserWarning, match=f"{folder}', fails") as caught:
+        assert double(1.0) == 2.0
+    assert len({str(one.message) for one in caught}) == len(caught)
+
+
+def test_compiling__keeps_the_code_of_no_earlier_sources(monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "_FILES", [part := tmp_path / "part.py"])
+    kept = []
+    for text in "12":
+        part.write_text(text)
+        compiled.entry(twice)(1.0)
+        kept += tmp_path.rglob("*.nbc")
+    assert len(set(kept)) == len(kept) == 2

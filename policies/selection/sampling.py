@@ -104,22 +104,35 @@ def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float)
 
     The times T [s] are positive, the errors B and the constant C at least zero; T and B have shape
     (..., N). At the minimum ``q_n ~ sqrt(B_n / (T_n - m))`` with ``m = M C / (S + C)``, M as
-    ``sum q T`` and S as ``sum B / q``. The root m is in [0, min T). Bisection finds its distance to
-    min T, which may be tiny.
+    ``sum q T`` and S as ``sum B / q``. The root m is in [0, min T), over the devices with an error.
+    Bisection finds its distance to min T, which may be tiny. A device without error is used if its
+    time is below m: then it is m.
     """
-    shortest = time.min(axis=-1, keepdims=True)
+    counts = error > 0
+    shortest = np.where(counts, time, np.inf).min(axis=-1, keepdims=True)
+    shortest = np.where(np.isfinite(shortest), shortest, 1.0)  # without errors q is uniform
+    longer = np.where(counts, time - shortest, 0.0)
 
     def at(distance: FloatArray) -> FloatArray:
-        return norm_probabilities(np.sqrt(error / (time - shortest + distance)))
+        return norm_probabilities(np.sqrt(error / (longer + distance)))
 
     low, high = _LEAST_DISTANCE * shortest, shortest.copy()
-    if constant > 0:
-        for _ in range(_HALVINGS):
-            distance = np.sqrt(low * high)
-            q = at(distance)
-            mean_time = np.sum(q * time, axis=-1, keepdims=True)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(q > 0, error / q, 0.0).sum(axis=-1, keepdims=True)
-            too_far = (shortest - distance) * (share + constant) < mean_time * constant
-            low, high = np.where(too_far, low, distance), np.where(too_far, distance, high)
-    return at(high)
+    if constant == 0:
+        return at(high)
+    for _ in range(_HALVINGS):
+        distance = np.sqrt(low * high)
+        q = at(distance)
+        mean_time = np.sum(q * time, axis=-1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(q > 0, error / q, 0.0).sum(axis=-1, keepdims=True)
+        too_far = (shortest - distance) * (share + constant) < mean_time * constant
+        low, high = np.where(too_far, low, distance), np.where(too_far, distance, high)
+    free = np.where(counts, np.inf, time)
+    least = free.min(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        others = np.where(counts, np.sqrt(least / constant * error / (time - least)), 0.0)
+    rest = 1.0 - others.sum(axis=-1, keepdims=True)
+    fastest = np.arange(time.shape[-1]) == free.argmin(axis=-1)[..., None]
+    used = (least < shortest) & (rest > 0) & counts.any(axis=-1, keepdims=True)
+    q_free: FloatArray = np.where(used, np.where(fastest, rest, others), at(high))
+    return q_free

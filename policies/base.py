@@ -28,6 +28,12 @@ def visible(scenario: Scenario) -> Scenario:
         return scenario.replace(channel=scenario.channel.unordered())
 
 
+def check_name(name: object) -> None:
+    """Raise `ValueError` unless this is a text of one line that can stand in a table."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ValueError(f"the name of a policy must be a text of one line, got {name!r}")
+
+
 class Named(ABC):
     """Base of policies and selectors: a scenario and a name, by default the class's."""
 

@@ -112,7 +112,10 @@ class Opportunistic(Policy):
         self._participation = self._participation + self._participation_step * missing
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Minimise the cost of the round; see `Policy.decide`."""
+        """Minimise the cost of the round; see `Policy.decide`.
+
+        Its own prices replace the observation's queues, which are ignored.
+        """
         gain, _ = observed(observation)
         self.solution = solve_round(
             gain,

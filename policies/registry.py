@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -71,7 +72,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     Raises
     ------
     ValueError
-        If there is no such policy, agent or class.
+        If there is no such policy, agent, class or option.
     """
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
@@ -87,11 +88,13 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
             )
         name, options = selector, options | {"resources": resources}
     if name in POLICIES:
+        _check_options(name, SELECTORS.get(name, POLICIES[name]), options)
         return POLICIES[name](scenario, **options)
     if names_own(name) and first not in POLICIES:
         kind: type[Policy] | type[Selector] = load_own(
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
         )
+        _check_options(name, kind, options)
         with running_own(name):
             if issubclass(kind, Selector):
                 return _scheduler(kind, scenario, **options)
@@ -101,6 +104,23 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         f"my_file.py:MyPolicy, got {name!r}"
         f"{': separate names with spaces' if ',' in name else did_you_mean(name, POLICIES)}"
     )
+
+
+def _check_options(name: str, kind: Callable[..., object], options: Collection[str]) -> None:
+    """Raise `ValueError` for options that a class does not have, or that it needs and lacks."""
+    takes = list(inspect.signature(kind).parameters.values())[1:]  # without the scenario
+    known = [
+        each.name for each in takes if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    ]
+    if isinstance(kind, type) and issubclass(kind, Selector):
+        known.append("resources")
+    unknown = [option for option in options if option not in known]
+    if unknown and not any(each.kind is each.VAR_KEYWORD for each in takes):
+        instead = did_you_mean(unknown[0], known) or f": it has {', '.join(known) or 'none'}"
+        raise ValueError(f"{name} has no option {unknown[0]!r}{instead}")
+    for each in takes:
+        if each.name in known and each.default is each.empty and each.name not in options:
+            raise ValueError(f"{name} needs the option {each.name}")
 
 
 def _is_policy_class(value: object) -> bool:
@@ -119,4 +139,6 @@ def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Polic
             'policy "predict" needs either a model or a path, as in predict:agent.zip, '
             f"got {name!r} with model={given!r}"
         )
-    return PredictPolicy(scenario, **({"model": path} if path else {}) | options)
+    options = ({"model": path} if path else {}) | options
+    _check_options("predict", PredictPolicy, options)
+    return PredictPolicy(scenario, **options)

@@ -18,7 +18,7 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
-from policies.base import Policy, visible
+from policies.base import Policy, check_name, visible
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.episode import Episodes, gathered
 from policies.benchmark.fingerprint import Fingerprint
@@ -70,6 +70,8 @@ class Setting:
                 f"{twice[0]!r} occurs twice among the policies, but names must be distinct: give "
                 "one a different attribute `name`, or a different label"
             )
+        for label in labels:
+            check_name(label)
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         for _, policy, scenario, training in self.entrants:
             _check_system(policy, scenario, trained=training is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ class Scheduler(Policy):
     Attributes
     ----------
     selector : Selector
-        As given.
+        A copy of the given one, with a memory that no other scheduler shares.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class Scheduler(Policy):
             label = one_of("resources", resources, tuple(RESOURCES))
             self._resources = RESOURCES[label]
             self.name += f", {label}"
-        self.selector = selector
+        self.selector = copy.copy(selector)  # another scheduler may use it, too
         self.uses_losses = selector.uses_losses
         self.uses_update_norms = selector.uses_update_norms
         self.needs_training = selector.uses_losses or selector.uses_update_norms

@@ -28,6 +28,11 @@ class Steady(Policy):
         )
 
 
+class Needy(Steady):
+    def __init__(self, scenario, share):
+        super().__init__(scenario, share=share)
+
+
 class Learner(Steady):
     needs_training = True
 

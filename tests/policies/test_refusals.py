@@ -99,6 +99,16 @@ CALLS = [
     (lambda: check_policy("lroa"), "policy must be an instance of Policy, got 'lroa'"),
     # Names.
     (lambda: make_policy(None, SYSTEM), "policy must be a name or .* string, got None"),
+    (lambda: make_policy("lroa", SYSTEM, varaint="paper"), "lroa has no option 'varaint': did you"),
+    (
+        lambda: make_policy("lroa", SYSTEM, self=1),
+        "lroa has no option 'self': it has variant, exac",
+    ),
+    (lambda: make_policy("fastest", SYSTEM, kind=1), "fastest has no option 'kind': it has .*reso"),
+    (lambda: make_policy("quickest", SYSTEM, group=2), "no option 'group': did you mean 'groups'"),
+    (lambda: make_policy("mine.py:Steady", SYSTEM, shape=2), "has no option 'shape': did you mean"),
+    (lambda: make_policy("mine.py:Needy", SYSTEM), "mine.py:Needy needs the option share"),
+    (lambda: make_policy("predict", SYSTEM, model=1, scale=2), "predict has no option 'scale'"),
     (lambda: make_policy("", SYSTEM), "policy must be one of lroa, .*, got ''"),
     (lambda: make_policy("lora", SYSTEM), r"got 'lora': did you mean 'lroa'\?"),
     (lambda: make_policy("fastest:static", SYSTEM, resources="dynamic"), "contradict each other"),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import did_you_mean
 from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.evaluate import check_target
 from policies.benchmark.experiment import Entrant, Setting
-from policies.registry import POLICIES, SELECTORS, make_policy
+from policies.registry import make_policy
 from train_fl.commands.options import CompareOptions
 
 if TYPE_CHECKING:
@@ -51,16 +48,7 @@ def make_entrant(
         training = None if training is None else training.in_system(scenario)
     if name == "divfl" and training is not None:
         options = {"label_histogram": training.make_task().label_histogram} | options
-    try:
-        policy = make_policy(name, scenario, **options)
-    except TypeError as error:
-        if (wrong := re.search(r"unexpected keyword argument '(\w+)'", str(error))) is None:
-            raise
-        kind = name.partition(":")[0]
-        makers = [table[kind] for table in (POLICIES, SELECTORS) if kind in table]
-        known = [option for make in makers for option in inspect.signature(make).parameters]
-        nearest = did_you_mean(wrong[1], known)
-        raise ValueError(f"{name} has no option {wrong[1]!r}{nearest}") from None
+    policy = make_policy(name, scenario, **options)
     label = scheduler.label or f"{policy.name}{compression and f', {compression}'}"
     return Entrant(label, policy, scenario, training)
 

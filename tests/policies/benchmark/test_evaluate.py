@@ -130,6 +130,14 @@ def test_evaluate__wrong_input_is_named(scenario, arguments, message):
         evaluate(**given)
 
 
+@pytest.mark.parametrize("name", [None, "", " ", 3, "two\nlines"])
+def test_evaluate__refuses_a_name_that_is_no_line_of_text(scenario, name):
+    policy = UniD(scenario)
+    policy.name = name
+    with pytest.raises(ValueError, match="name of a policy must be a text of one line, got"):
+        evaluate([policy], scenario, [0])
+
+
 class Holds(UniD):
     def __init__(self, scenario, held):
         super().__init__(scenario)

@@ -157,27 +157,36 @@ def freeze(values: Iterable[object]) -> None:
 
 
 def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the channel gains and queues [J] of an observation."""
+    """Return the channel gains and queues [J] of an observation, whose `available` is checked."""
     try:
-        return observation["channel_gain"], observation["queue"]
+        state = observation["channel_gain"], observation["queue"]
     except (KeyError, TypeError, IndexError):
         got = list(observation) if isinstance(observation, Mapping) else type(observation).__name__
         raise ValueError(
             f"observation must be a mapping with channel_gain and queue, got {got}"
         ) from None
+    if "available" in observation:
+        available(observation)
+    return state
 
 
 def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
     """Return the available devices of an observation as bool, or None if all always are.
 
     The entry ``available``, shape (N,) or (B, N), is 1 for available devices and 0 for the others;
-    the info of a round has the same entry. Raises `ValueError` for other numbers, or if a row has
-    no available device.
+    the info of a round has the same entry. Raises `ValueError` for other numbers or another shape,
+    or if a row has no available device.
     """
     if "available" not in observation:
         return None
     check_unmasked("the observation's available", observation["available"])
     given = np.asarray(observation["available"])
+    shape = np.shape(observation.get("channel_gain", given))
+    if given.shape != shape:
+        raise ValueError(
+            "the observation's available must have the shape of channel_gain, "
+            f"{shape}, got {given.shape}"
+        )
     there: BoolArray = given == 1
     if not all_true(there | (given == 0)):
         raise ValueError(

@@ -29,6 +29,7 @@ from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import atomic_path, reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.episode import Episodes, seed_column
+from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.jobs import Job, Work, job_key
 from policies.benchmark.options import Backend
 from policies.benchmark.status import DeviceAccounts, Milestones
@@ -342,19 +343,23 @@ def _save(played: Episodes, path: Path) -> None:
         columns["milestones.accuracy"] = milestones.accuracy
         accounts = milestones.devices._asdict().items()
         columns |= {f"until.{name}": value for name, value in accounts}
+    columns = {name: np.asarray(value) for name, value in columns.items()}
     with atomic_path(path) as temporary:
-        np.savez(temporary, **columns)
+        np.savez(temporary, checksum=np.array(Fingerprint().of(columns)), **columns)
 
 
 def _load(path: Path) -> Episodes | None:
-    """The result of a finished job, or None if the file is missing or damaged."""
+    """The result of a finished job, or None if the file is missing, damaged or edited."""
     try:
         with path.open("rb") as opened, np.load(opened) as file:
-            names = "rounds", "devices", "milestones", "until"
-            parts: dict[str, dict[str, Any]] = {name: {} for name in names}
-            for name in file.files:
-                part, _, column = name.partition(".")
-                parts[part][column] = file[name]
+            columns = {name: file[name] for name in file.files}
+        if columns.pop("checksum") != Fingerprint().of(columns):
+            return None
+        names = "rounds", "devices", "milestones", "until"
+        parts: dict[str, dict[str, Any]] = {name: {} for name in names}
+        for name, values in columns.items():
+            part, _, column = name.partition(".")
+            parts[part][column] = values
         parts["rounds"]["policy"] = str(parts["rounds"]["policy"])
         parts["rounds"]["seed"] = seed_column([int(seed) for seed in parts["rounds"]["seed"]])
         rounds = pd.DataFrame(parts["rounds"])

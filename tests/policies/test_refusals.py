@@ -62,6 +62,11 @@ CALLS = [
     (deciding(queue=np.ones((3, 5))), r"queue must have the shape .*\(5,\), got \(3, 5\)"),
     (deciding(DivFL, channel_gain=spoilt(0.0)), "channel_gain must be positive and finite"),
     (deciding(queue=spoilt(math.inf)), "queue must be at least zero and finite"),
+    *(
+        (deciding(partial(make_policy, name), available=available), "observation's available must")
+        for name in ("lroa", "uni-s", "divfl", "opportunistic", "fastest")
+        for available in (2 * ONES, spoilt(math.nan), "text", ONES[:4], np.ones((2, 5)), 0 * ONES)
+    ),
     # P2 and the outcome problem.
     (lambda: P2(SYSTEM, exact=1), "exact must be True or False, got 1"),
     (lambda: LROA(SYSTEM, variant="papr"), "variant must be one of .*: did you mean 'paper'"),

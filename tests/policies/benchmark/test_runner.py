@@ -52,10 +52,13 @@ def test_run_jobs__only_what_is_missing_or_damaged_is_run(jobs, tmp_path, monkey
     damaged = bytearray((tmp_path / names[2]).read_bytes())
     damaged[len(damaged) // 3] ^= 1
     (tmp_path / names[2]).write_bytes(damaged)
+    with np.load(tmp_path / names[3]) as file:
+        edited = dict(file) | {"rounds.round_time": file["rounds.round_time"] + 1.0}
+    np.savez(tmp_path / names[3], **edited)
     run, ran = Job.run, []
     monkeypatch.setattr(Job, "run", lambda job, *args: ran.append(job) or run(job, *args))
     assert_equal(run_jobs(jobs, folder=tmp_path), first)
-    assert ran == jobs[:3]
+    assert ran == jobs[:4]
     assert (tmp_path / names[1]).read_bytes() == whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -114,8 +115,12 @@ def _seeds(seeds: object) -> list[int]:
     """`seeds` as a list; `ValueError` unless they are one or more distinct integers >= 0."""
     if is_integer(seeds):
         raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
-    if isinstance(seeds, Sized) and len(seeds) > _MOST_SEEDS:
-        raise ValueError(f"seeds must be at most {_MOST_SEEDS:,}, got {len(seeds):,}")
+    try:
+        number = len(seeds) if isinstance(seeds, Sized) else 0
+    except OverflowError:  # a range of more than 2^63
+        number = sys.maxsize
+    if number > _MOST_SEEDS:
+        raise ValueError(f"seeds must be at most {_MOST_SEEDS:,}, got {number:,}")
     given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
     whole = all(is_integer(seed) and seed >= 0 for seed in given)
     if not whole or not 0 < len(given) == len(set(given)):

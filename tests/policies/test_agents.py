@@ -144,6 +144,26 @@ def test_predict__gives_a_recurrent_agent_its_state_back():
     assert f[0] < f[1] < f[2]
 
 
+def test_predict__in_a_batch_without_a_reset_decides_as_for_each_system():
+    scenario = SMALL.replace(csi="participants")
+
+    class Sees:
+        def predict(self, observation):
+            return np.full(15, np.tanh(observation.sum()))
+
+    rng = np.random.default_rng(0)
+    gains, ages = rng.uniform(0.01, 0.5, (2, 3, 5)), np.ones((2, 3, 5))
+    ages[:, :, 3:] = 7.0
+    batch = make_policy("predict", scenario, model=Sees())
+    singles = [make_policy("predict", scenario, model=Sees()) for _ in range(3)]
+    batch.decide({"channel_gain": gains[0, 0], "queue": np.zeros(5), "age": ages[0, 0]})
+    for gain, age in zip(gains, ages, strict=True):
+        together = batch.decide({"channel_gain": gain, "queue": np.zeros((3, 5)), "age": age})
+        for row, policy in enumerate(singles):
+            seen = {"channel_gain": gain[row], "queue": np.zeros(5), "age": age[row]}
+            np.testing.assert_array_equal(together.f[row], policy.decide(seen).f)
+
+
 def test_predict__refuses_an_agent_behind_vec_normalize():
     envs = VecNormalize(BatchVecEnv(1, SMALL, rows="systems"))
     model = PPO("MlpPolicy", envs, n_steps=16, batch_size=16)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import tyro
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import did_you_mean, integer_at_least
+from fl_edge_env.checks import did_you_mean, integer_at_least, positive_integer
 from fl_edge_env.compression import names_own
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.tiers import with_named_devices
@@ -225,7 +225,7 @@ def number_of_seeds(given: int | None, train: bool) -> int:
     """The given number of seeds, or the default; `ValueError` if it is not positive."""
     if given is None:
         return 5 if train else 30
-    return integer_at_least(1, "seeds", given)
+    return positive_integer("seeds", given)
 
 
 def flags_given(group: object, *names: str) -> list[str]:

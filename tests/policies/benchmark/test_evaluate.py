@@ -119,6 +119,8 @@ def test_summarise__distance_to_a_target_is_from_the_bounds_of_an_ok_policys_few
         ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),
+        ({"seeds": range(10**9)}, "seeds must be at most 1,000,000, got 1,000,000,000"),
+        ({"seeds": range(10**30)}, "seeds must be at most 1,000,000, got"),
         ({"seeds": [-1]}, r">= 0, got \[-1\]"),
         ({"seeds": 5}, r"seeds must be a sequence, got 5: use range\(5\)"),
         ({"target_accuracy": 90}, r"lie in \(0, 1\], got 90: 90 % is 0.9"),

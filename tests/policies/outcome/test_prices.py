@@ -9,6 +9,7 @@ import pytest
 
 from fl_edge_env import ExponentialChannel, Scenario, lyapunov, physics
 from policies.outcome import DualPrices, bound_rounds, outcome_prices, solve_round
+from policies.outcome import prices as prices_module
 
 # Devices differ in their data and, in pairs, are alike.
 UNEVEN = Scenario.digits(
@@ -76,3 +77,18 @@ def test_outcome_prices__are_equal_only_for_devices_that_can_be_exchanged(prices
     scenario = Scenario.digits(num_devices=4, energy_budget_j=2.0, channel=TwoPlaces())
     near, far = outcome_prices(scenario).participation.reshape(2, 2).mean(axis=1)
     assert far > 1.05 * near
+
+
+@pytest.mark.parametrize(("spent", "took_part"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5), (2.0, 0.5)])
+def test_prices__are_settled_when_energy_and_participation_both_are(spent, took_part):
+    scenario = Scenario.cifar10(num_devices=10)
+    target = lyapunov.participation_target(scenario)
+    settled = prices_module._is_settled(
+        np.ones(10),
+        took_part * target,
+        spent * scenario.energy_budget_j,
+        10**6,
+        np.arange(10),
+        scenario,
+    )
+    assert settled == (spent == took_part == 1.0)

@@ -264,6 +264,20 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
         assert percentile > 30 if growth == 1 else percentile == 5
 
 
+@pytest.mark.parametrize(("percentile", "fast"), [(5, 1), (30, 3), (55, 4), (95, 7), (100, 7)])
+def test_oort__does_not_slow_the_devices_within_its_preferred_time(percentile, fast):
+    # Its authors take the entry `int(N percentile / 100)` of the sorted times, counted from 0.
+    selector = started(Oort(SMALL))
+    selector.memory["percentile"] = np.array(float(percentile))
+    candidates = candidates_of(SMALL)
+    slowness = selector.slowness(candidates)
+    order = np.argsort(candidates.time)
+    assert np.count_nonzero(slowness == 1.0) == fast
+    np.testing.assert_array_equal(slowness[order[:fast]], 1.0)
+    ratios = np.sort(candidates.time)[fast - 1] / candidates.time[order[fast:]]
+    np.testing.assert_allclose(slowness[order[fast:]], ratios**2)
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     constant=st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e16]),

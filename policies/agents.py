@@ -244,12 +244,12 @@ class SavedAgent:
         made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
         if made is None or "policy" not in weights:
             raise ValueError("it contains no policy of Stable-Baselines3")
-        keywords = dict(made["policy_kwargs"])
+        kind, keywords = made["policy_class"], dict(made["policy_kwargs"])
         if made.get("use_sde"):
             keywords["use_sde"] = True
-        network = made["policy_class"](
-            made["observation_space"], made["action_space"], lambda _: 0.0, **keywords
-        )
+        if "lr_schedule" in inspect.signature(kind).parameters:  # ARS, for example, has none
+            keywords["lr_schedule"] = lambda _: 0.0
+        network = kind(made["observation_space"], made["action_space"], **keywords)
         network.load_state_dict(weights["policy"])
         network.set_training_mode(False)
         return network

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -269,8 +270,11 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
         else:
             ray.init(address=address, log_to_driver=False)
     remote: Any = ray.remote  # its type stubs lack keywords
-    one_thread = {"env_vars": {"NUMBA_NUM_THREADS": "1"}}  # as with joblib, one core a job
-    run = remote(max_retries=0, runtime_env=one_thread)(_run)
+    variables = {
+        "NUMBA_NUM_THREADS": "1",  # as with joblib, one core a job
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),  # for the user's imports
+    }
+    run = remote(max_retries=0, runtime_env={"env_vars": variables})(_run)
     coming = iter(attempts)
     running = [run.remote(attempt) for attempt in islice(coming, workers)]
     try:

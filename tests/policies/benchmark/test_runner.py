@@ -158,6 +158,29 @@ def test_evaluate__shows_a_bar_only_if_asked_to(scenario, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_compare__on_ray_finds_the_neighbours_of_a_policys_file(tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "helper.py").write_text("SHARE = 1\n")
+    (folder / "mine.py").write_text(
+        "import helper\nfrom policies import UniS\n\nclass Mine(UniS):\n"
+        "    def decide(self, observation):\n"
+        "        assert helper.SHARE\n        return super().decide(observation)\n"
+    )
+    command = f"compare --policies {folder / 'mine.py'}:Mine --rounds 3 --seeds 1 --no-train"
+    command += " --backend ray --workers 2 --out it"
+    done = subprocess.run(
+        [sys.executable, "-c", "from train_fl.command_line import main; main()", *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": ""},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
 def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
     # A process of its own: Ray leaves threads and sockets behind.
     code = (

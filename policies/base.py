@@ -29,7 +29,7 @@ def visible(scenario: Scenario) -> Scenario:
 
 
 def check_name(name: object) -> None:
-    """Raise `ValueError` unless this is a text of one line that can stand in a table."""
+    """Raise `ValueError` unless this is a text of one line."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise ValueError(f"the name of a policy must be a text of one line, got {name!r}")
 

@@ -16,7 +16,7 @@ from policies.user_files import is_library_file, is_own_file
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
-# Objects that stand for functions, also those that numba compiles, and where they keep them.
+# Objects that wrap functions, and the attributes in which they keep them.
 _WRAPPERS = (
     staticmethod,
     classmethod,
@@ -119,7 +119,8 @@ class Fingerprint:
             # Others with such names describe the class, and Python adds some to it later.
             if not name.startswith("__") or callable(item)
         }
-        return [kind.__qualname__, *self._each(*kind.__bases__), *self._where_possible(own)]
+        above = self._each(type(kind), *kind.__bases__)
+        return [kind.__qualname__, *above, *self._where_possible(own)]
 
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__

@@ -61,7 +61,7 @@ class Job:
         return self.make_env is not None
 
     def inputs(self) -> tuple[Any, ...]:
-        """Everything that determines the result; the code is that of the objects' classes."""
+        """Everything that determines the result, except for code that the objects do not hold."""
         policy = copy.deepcopy(self.policy)
         seeds = [policy_seed(seed) for seed in self.seeds]
         policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace

@@ -181,11 +181,11 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
         return None
     check_unmasked("the observation's available", observation["available"])
     given = np.asarray(observation["available"])
-    shape = np.shape(observation.get("channel_gain", given))
-    if given.shape != shape:
+    gain = observation.get("channel_gain")
+    if isinstance(gain, np.ndarray) and given.shape != gain.shape:
         raise ValueError(
             "the observation's available must have the shape of channel_gain, "
-            f"{shape}, got {given.shape}"
+            f"{gain.shape}, got {given.shape}"
         )
     there: BoolArray = given == 1
     if not all_true(there | (given == 0)):

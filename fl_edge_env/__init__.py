@@ -1,6 +1,6 @@
 """FLEdge: federated learning at the wireless edge as a Gymnasium environment."""
 
-from gymnasium.envs.registration import register
+import gymnasium
 
 from fl_edge_env import tasks
 from fl_edge_env.allocation import Allocation
@@ -39,12 +39,11 @@ __all__ = [
 
 _PLAIN = "fl_edge_env.env:FLEdgeEnv", "fl_edge_env.vector_env:FLEdgeVectorEnv"
 _FLAT = "fl_edge_env.flat:make_flat", "fl_edge_env.flat:make_flat_vector"
-_TASK = "fl_edge_env.flat:make_task", "fl_edge_env.flat:make_task_vector"
 
 
 def _register(name: str, entry_points: tuple[str, str], **keywords: str) -> None:
     single, batch = entry_points
-    register(
+    gymnasium.register(
         id=name,
         entry_point=single,
         vector_entry_point=batch,
@@ -57,5 +56,5 @@ def _register(name: str, entry_points: tuple[str, str], **keywords: str) -> None
 _register("FLEdge-v0", _PLAIN)
 _register("FLEdgeFlat-v0", _FLAT)
 _register("FLEdgeCMDP-v0", _FLAT, objective="outcome")
-for _name in tasks.TASKS:
-    _register(_name, _TASK, task=_name)
+for _name, _task in tasks.TASKS.items():
+    _register(_name, _FLAT, **_task.fields)

@@ -17,7 +17,6 @@ from fl_edge_env.typing import BoolArray, FloatArray
 Array = TypeVar("Array", bound=NDArray[Any])
 
 _EXACT = (np.dtype(np.float64), np.dtype(np.float32))  # types that need no further check
-_LARGEST_COUNT = 2**31 - 1
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -73,11 +72,11 @@ def all_true(condition: BoolArray) -> bool:
     return int(np.count_nonzero(condition)) == condition.size
 
 
-def positive_integer(name: str, value: object) -> int:
-    """Return `value` as an int if it is an integer from 1 to 2^31 - 1."""
+def positive_integer(name: str, value: object, most: int = 2**31 - 1) -> int:
+    """Return `value` as an int if it is an integer from 1 to `most`."""
     count = integer_at_least(1, name, value)
-    if count > _LARGEST_COUNT:
-        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got {value!r}")
+    if count > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {count:,}")
     return count
 
 

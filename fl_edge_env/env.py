@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ from fl_edge_env.scenario import Scenario
 from fl_edge_env.scenario.tiers import with_named_devices
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
+from fl_edge_env.tasks import TASKS, check_frozen
 from fl_edge_env.typing import FloatArray
 
 Observation = dict[str, FloatArray]
@@ -23,27 +25,24 @@ Observation = dict[str, FloatArray]
 _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
 
+def fixed(name: str) -> Any:
+    """Return a property for an attribute from which an environment was made: it cannot be set."""
+
+    def refuse(_: object, value: object) -> None:
+        raise AttributeError(f"{name} is read-only, got {value!r:.60}: make another environment")
+
+    return property(attrgetter(f"_{name}"), refuse)
+
+
 class Described:
     """State and round logic shared by `FLEdgeEnv` and `FLEdgeVectorEnv`."""
 
-    simulator: Simulator
-    softmax_scale: float
+    scenario: Scenario = fixed("scenario")
+    simulator: Simulator = fixed("simulator")
+    softmax_scale: float = fixed("softmax_scale")
     action_space: gym.Space[Any]
     cost_limit: float = 1.0  # on the mean of each entry of the info's ``costs``
-    _scenario: Scenario
     _spec: EnvSpec | None = None
-
-    @property
-    def scenario(self) -> Scenario:
-        """The system, which is read-only: spaces and the simulator are made for it."""
-        return self._scenario
-
-    @scenario.setter
-    def scenario(self, scenario: object) -> None:
-        raise AttributeError(
-            "the scenario of an environment is read-only: make another environment with "
-            f"scenario={scenario!r:.60}"
-        )
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -53,10 +52,9 @@ class Described:
     @spec.setter
     def spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
+            if spec.id in TASKS:
+                check_frozen(spec)
             limit, rounds = spec.max_episode_steps, self.scenario.num_rounds
-            task = spec.kwargs.get("task", spec.id)
-            if task != spec.id:
-                raise ValueError(f"{spec.id} is frozen and cannot have task={task!r}")
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec
 
@@ -174,8 +172,8 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
             one_of("render_mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self._scenario = resolve_scenario(scenario, **fields)
-        self.softmax_scale = check_softmax_scale(softmax_scale)
-        self.simulator = Simulator(self.scenario)
+        self._softmax_scale = check_softmax_scale(softmax_scale)
+        self._simulator = Simulator(self.scenario)
         self.observation_space = observation_space(self.scenario)
         self.action_space = action_space(self.scenario)
         self._started = False

@@ -13,17 +13,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import real_array
-from fl_edge_env.env import FLEdgeEnv
+from fl_edge_env.env import FLEdgeEnv, fixed
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.memory import GainMemory
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.tasks import TASKS
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -40,11 +39,13 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     `FLEdgeEnv` inside.
     """
 
+    scaling: Scaling = fixed("scaling")
+
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
-        self.scaling = Scaling(scenario)
+        self._scaling = Scaling(scenario)
         self.observation_space, self.action_space = flat_spaces(self.scaling)
         self._memory = GainMemory(scenario, (scenario.num_devices,))
 
@@ -79,12 +80,15 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     there is no `FLEdgeVectorEnv` inside.
     """
 
+    scaling: Scaling = fixed("scaling")
+    autoreset_mode: AutoresetMode = fixed("autoreset_mode")
+
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatVectorEnv", FLEdgeVectorEnv)
         super().__init__(env)
-        self.autoreset_mode = self.metadata["autoreset_mode"]
-        self.scaling = Scaling(scenario)
+        self._autoreset_mode = self.metadata["autoreset_mode"]
+        self._scaling = Scaling(scenario)
         self.single_observation_space, self.single_action_space = flat_spaces(self.scaling)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -150,30 +154,6 @@ def make_flat(**keywords: Any) -> FlatEnv:
 def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
     """Make the native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
     return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
-
-
-def make_task(*, task: str, **keywords: Any) -> FlatEnv:
-    """Make a frozen task of `fl_edge_env.tasks`, for example ``FLEdgePaper-v0``."""
-    return make_flat(**_task_fields(task, keywords))
-
-
-def make_task_vector(*, task: str, **keywords: Any) -> FlatVectorEnv:
-    """Make the native batch of a frozen task."""
-    return make_flat_vector(**_task_fields(task, keywords))
-
-
-def _task_fields(task: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a frozen task; `ValueError` for one that would change it."""
-    fields = TASKS[task].fields
-    for name, value in keywords.items():
-        if name not in ("render_mode", "num_envs", "autoreset_mode"):
-            changed = fields | {name: value}
-            given = ", ".join(f"{each}={field!r}" for each, field in changed.items())
-            raise ValueError(
-                f"{task} is frozen and cannot have {name}={value!r}: use "
-                f'gym.make("FLEdgeFlat-v0", {given}), which is another task'
-            )
-    return {**fields, **keywords}
 
 
 def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:

@@ -23,6 +23,7 @@ from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
 # Number of channel gains drawn ahead for each system.
 _BLOCK_NUMBERS = 1 << 14
+_MOST_NUMBERS = 1 << 31  # in the blocks of a batch, 16 GiB
 # Up to this many devices times draws, comparing all pairs at once is faster than a search.
 _MOST_COMPARED = 1 << 14
 
@@ -48,7 +49,11 @@ class Simulator:
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
         self.scenario = scenario
-        batch = () if num_envs is None else (positive_integer("num_envs", num_envs),)
+        # Random numbers are drawn ahead: a block holds a few rounds of all systems.
+        numbers = max(scenario.num_devices, scenario.cohort_size)
+        rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // numbers))
+        most = _MOST_NUMBERS // (rounds * numbers)
+        batch = () if num_envs is None else (positive_integer("num_envs", num_envs, most),)
         devices = (*batch, scenario.num_devices)
         self.queue = np.zeros(devices)
         self.participation_queue = np.zeros(devices) if scenario.objective == "outcome" else None
@@ -57,8 +62,6 @@ class Simulator:
         self._indices = list(np.ndindex(batch))
         self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [Streams(scenario) for _ in self._indices]
-        # Random numbers are drawn ahead: a block holds a few rounds of all systems.
-        rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // scenario.num_devices))
         ahead = (rounds, *devices)
         self._block_gains = np.ones(ahead)
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gymnasium.envs.registration import EnvSpec
+
 from fl_edge_env.checks import one_of
 from fl_edge_env.scenario import Scenario
 
+# Keywords of Gymnasium that leave a task as it is.
+_FREE = "render_mode", "num_envs", "autoreset_mode", "vectorization_mode"
 SEEDS = range(20)  # held out: agents train, and settings are tuned, on other seeds
 
 
@@ -50,6 +54,21 @@ TASKS = {
     "FLEdgeLongest-v0": FrozenTask(_LONGEST, "gap", 1.74e9, 0.1, 0.15739),
     "FLEdgeBlind-v0": FrozenTask(_BLIND, "outcome_gap", 1.86e9, 0.1, 2.8711),
 }
+
+
+def check_frozen(spec: EnvSpec) -> None:
+    """Raise `ValueError` if a keyword of the spec would change its frozen task.
+
+    Gymnasium's `TimeLimit`, which ``gym.make(…, max_episode_steps=…)`` adds, is around the task.
+    """
+    own = {"max_episode_steps": Scenario.num_rounds} | TASKS[spec.id].fields
+    for name, value in spec.kwargs.items():
+        if name not in _FREE and (name, value) not in own.items():
+            given = ", ".join(f"{n}={v!r}" for n, v in spec.kwargs.items() if n not in _FREE)
+            raise ValueError(
+                f"{spec.id} is frozen and cannot have {name}={value!r}: use "
+                f'gym.make("FLEdgeFlat-v0", {given}), which is another task, or FLEdge-v0'
+            )
 
 
 def normalized_score(task: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
-from fl_edge_env.env import Described, Observation, check_softmax_scale, resolve_scenario
+from fl_edge_env.env import Described, Observation, check_softmax_scale, fixed, resolve_scenario
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
@@ -54,6 +54,9 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         If a keyword is not a field of `Scenario`.
     """
 
+    num_envs: int = fixed("num_envs")
+    autoreset_mode: AutoresetMode = fixed("autoreset_mode")
+
     def __init__(
         self,
         num_envs: int = 1,
@@ -65,7 +68,7 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
         render_mode: None = None,
         **fields: Any,
     ) -> None:
-        self.num_envs = num_envs = positive_integer("num_envs", num_envs)
+        self._num_envs = num_envs = positive_integer("num_envs", num_envs)
         if render_mode is not None:
             raise ValueError(
                 f"render_mode must be None, as a batch is not rendered, got {render_mode!r}: "
@@ -76,12 +79,12 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
             rounds = positive_integer("max_episode_steps", max_episode_steps)
             if rounds < self._scenario.num_rounds:
                 self._scenario = self._scenario.replace(num_rounds=rounds)
-        self.softmax_scale = check_softmax_scale(softmax_scale)
+        self._softmax_scale = check_softmax_scale(softmax_scale)
         mode = getattr(autoreset_mode, "value", autoreset_mode)
         modes = [each.value for each in AutoresetMode]
-        self.autoreset_mode = AutoresetMode(one_of("autoreset_mode", mode, modes))
+        self._autoreset_mode = AutoresetMode(one_of("autoreset_mode", mode, modes))
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
-        self.simulator = Simulator(self.scenario, num_envs)
+        self._simulator = Simulator(self.scenario, num_envs)
         self.single_observation_space = observation_space(self.scenario)
         self.single_action_space = action_space(self.scenario)
         self.observation_space = batch_space(self.single_observation_space, num_envs)

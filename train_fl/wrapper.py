@@ -18,6 +18,7 @@ from torch.nn.utils import vector_to_parameters
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
+from fl_edge_env.env import fixed
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from train_fl.compression import make_compressor
@@ -105,6 +106,9 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         If there is no such option.
     """
 
+    scenario: Scenario = fixed("scenario")
+    task: Task = fixed("task")
+
     def __init__(
         self,
         env: gym.Env[Any, Any],
@@ -136,11 +140,12 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
             )
         self._base = env.unwrapped
+        self._scenario = self._base.scenario
         check_keywords("TrainingWrapper", options, *reports)
         for name, value in reports.items():
             check_flag(name, value)
         task.check_fit(self.scenario)
-        self.task = self._given = task
+        self._task = self._given = task
         self._uploads = task.uploads(self.scenario)
         self._broadcast = self._uploads._replace(
             compressor=make_compressor(self.scenario.download_compression)
@@ -152,11 +157,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             size = self.scenario.num_devices, task.num_parameters
             self._distances = GradientDistances(*size, self._device) if report_gradients else None
             self._take_data()
-
-    @property
-    def scenario(self) -> Scenario:
-        """The environment's system, which is read-only."""
-        return self._base.scenario
 
     def _take_data(self) -> None:
         """Move the test samples and each device's samples to torch's device."""
@@ -236,7 +236,7 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         """Start training; return the training entries of a reset's info."""
         self._seeds = TrainingSeeds.of(self._base.training_seed)
         if self._given.split is not None:
-            self.task = self._given.episode(self._seeds.split)
+            self._task = self._given.episode(self._seeds.split)
             self._take_data()
         model = self.task.initial_model(self._seeds.model).to(self._device)
         self._trainer = LocalTrainer(model, self._options)

@@ -44,17 +44,14 @@ _DIGITS_TRAIN_IMAGES = 1_440
 _MOBILE_DOWNLOAD_BPS = 28.02e6
 
 
-def check_number(num_devices: object) -> int:
-    """Return a number of devices as an int; `ValueError` if it is none or too large."""
-    number = positive_integer("num_devices", num_devices)
-    if number > _MOST_DEVICES:
-        raise ValueError(f"num_devices must be at most {_MOST_DEVICES:,}, got {number:,}")
-    return number
+def check_number(number: object, name: str = "num_devices") -> int:
+    """Return a number of devices or draws as an int; `ValueError` if it is none or too large."""
+    return positive_integer(name, number, _MOST_DEVICES)
 
 
 def split_evenly(samples: float, num_devices: object) -> float:
     """Samples of each device, the same number whether they have been split before or not."""
-    return round(samples, 6) / check_number(num_devices)
+    return float(f"{samples:.12g}") / check_number(num_devices)
 
 
 class Preset(NamedTuple):

@@ -70,9 +70,9 @@ class Scenario:
     Parameters
     ----------
     num_devices : int
-        Number of devices N.
+        Number of devices N, at most 10,000,000.
     cohort_size : int
-        Number of draws with replacement in a round, K.
+        Number of draws with replacement in a round, K, at most 10,000,000.
     num_rounds : int
         Length of an episode [rounds].
     bandwidth_hz : float
@@ -195,7 +195,8 @@ class Scenario:
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
-        self._set("num_devices", presets.check_number(self.num_devices))
+        for name in ("num_devices", "cohort_size"):
+            self._set(name, presets.check_number(getattr(self, name), name))
         if self.num_samples is None:
             self._set("num_samples", presets.CIFAR10_SAMPLES / self.num_devices)
         if self.noise_power_w is None and self.noise_density_w_hz is None:
@@ -318,9 +319,10 @@ class Scenario:
         """
         self._check_names(fields)
         own = self.to_dict()
-        if "num_devices" in fields and is_real(own["num_samples"]):
+        number = presets.check_number(fields.get("num_devices", self.num_devices))
+        if number != self.num_devices and is_real(own["num_samples"]):
             samples = own["num_samples"] * self.num_devices
-            own["num_samples"] = presets.split_evenly(samples, fields["num_devices"])
+            own["num_samples"] = presets.split_evenly(samples, number)
         return type(self)(**own | _displaced(fields) | fields)
 
     @classmethod

@@ -48,6 +48,8 @@ def test_vector_env__names_a_wrong_mode_or_number():
         FLEdgeVectorEnv(2, autoreset_mode="Sometimes")
     with pytest.raises(ValueError, match="num_envs must be an integer of at least 1, got 0"):
         FLEdgeVectorEnv(0)
+    with pytest.raises(ValueError, match=r"num_envs must be at most .*, got 1,000,000,000"):
+        FLEdgeVectorEnv(10**9)
 
 
 # Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.

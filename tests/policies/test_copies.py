@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from itertools import combinations
+from itertools import combinations, product
 
 import gymnasium as gym
 import numpy as np
@@ -49,6 +49,7 @@ MAKERS = {
     "batch": lambda: gym.make_vec(
         "FLEdge-v0", 2, vectorization_mode="vector_entry_point", scenario=SCENARIO
     ),
+    "flat batch": lambda: gym.make_vec("FLEdgeFlat-v0", 2, scenario=SCENARIO),
     "rows": lambda: BatchVecEnv(2, SCENARIO),
     "training": lambda: TrainingEnvFactory(SCENARIO, "digits").fitted()(
         make_policy("uni-s", SCENARIO)
@@ -66,13 +67,20 @@ def test_environments__copied_before_a_reset_play_different_episodes(kind):
     assert not any(np.array_equal(one, other) for one, other in combinations(gains, 2))
 
 
+BUILT_WITH = ["scenario", "simulator", "softmax_scale", "scaling", "task"]
+BUILT_WITH += ["num_envs", "autoreset_mode"]
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_environments__cannot_be_changed_by_half(kind):
     env = MAKERS[kind]()
-    with pytest.raises(AttributeError):
-        env.unwrapped.scenario = SCENARIO.replace(num_rounds=9)
+    layers = [getattr(env, "systems", env.unwrapped), getattr(env, "env", env), env]
+    for layer, name in product(layers, BUILT_WITH):
+        if name in dir(type(layer)):
+            with pytest.raises(AttributeError, match=f"{name}.*(read-only|has no setter)"):
+                setattr(layer, name, getattr(layer, name))
     if isinstance(env, gym.Env):
-        with pytest.raises(AttributeError):
+        with pytest.raises(AttributeError, match="scenario is read-only"):
             env.set_wrapper_attr("scenario", SCENARIO)
         with pytest.raises(gym.error.ResetNeeded, match="no episode is under way"):
             env.get_wrapper_attr("training_seed")

@@ -219,7 +219,8 @@ def _kind(values: Any) -> str:
 
 def _inputs(name: str, given: ArrayLike) -> Tensor:
     """A copy of inputs as float32, or as int64 if they are tokens."""
-    array = _array(name, given, "fiub", "turn words into tokens and categories into columns")
+    wanted = "real numbers, such as tokens for words and columns for categories"
+    array = _array(name, given, "fiub", wanted)
     if array.ndim < 2 or len(array) == 0:
         raise ValueError(
             f"{name} must have shape (samples, ...), with at least one sample and two axes, "
@@ -245,18 +246,18 @@ def _classes(name: str, given: ArrayLike, size: int) -> Tensor:
 
 def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
     """A copy of integers, one for each sample."""
-    array = _array(name, given, "iu", "give one 64-bit integer for each sample")
+    array = _array(name, given, "iu", "64-bit integers, one for each sample")
     if array.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
     return np.array(array, dtype=np.int64, order="C")
 
 
-def _array(name: str, given: ArrayLike, kinds: str, instead: str) -> NDArray[Any]:
+def _array(name: str, given: ArrayLike, kinds: str, wanted: str) -> NDArray[Any]:
     check_unmasked(name, given)
     with as_value_error(f"{name} must convert to an array: "):
         array = np.asarray(given)
     if array.dtype.kind not in kinds:
-        raise ValueError(f"{name} must hold numbers, got {array.dtype}: {instead}")
+        raise ValueError(f"{name} must hold {wanted}, got {array.dtype}")
     return array
 
 

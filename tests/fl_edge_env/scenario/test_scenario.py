@@ -73,6 +73,9 @@ def test_num_devices__means_the_same_at_every_door(number, tmp_path):
         gym.make("FLEdge-v0", scenario=Scenario(), num_devices=number).unwrapped.scenario,
     ]
     assert scenarios == [scenarios[0]] * len(scenarios)
+    own = Scenario(num_samples=number / 3e9)
+    assert own.replace(num_devices=120) == own
+    assert own.replace(num_devices=40).num_samples[0] == pytest.approx(number / 1e9)
 
 
 def test_replace__keeps_common_values_for_another_number_of_devices():
@@ -164,7 +167,9 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
         ({"f_max": [1.0, 2.0]}, r"f_max must .*got shape \(2,\)"),
         ({"energy_budget_j": math.inf}, "energy_budget_j must be positive and finite .*got inf"),
         ({"f_min": 3.0, "f_max": [4.0, 2, 4]}, r"f_min must not exceed f_max.* 4\.\].*device 1$"),
-        ({"num_devices": 2**31}, "num_devices must be at most 2147483647, got 2147483648"),
+        ({"num_devices": 10**9}, "num_devices must be at most 10,000,000, got 1,000,000,000"),
+        ({"cohort_size": 10**9}, "cohort_size must be at most 10,000,000, got 1,000,000,000"),
+        ({"num_rounds": 2**31}, "num_rounds must be at most 2,147,483,647, got 2,147,483,648"),
         ({"csi": "partial"}, "csi must be one of full, .* 'partial': did you mean 'participants'"),
         ({"availability": [0.5, 1.1, 0]}, r"in \(0, 1\] .* got 1.1, first at device 1"),
         ({"upload_failure": 1.0}, r"upload_failure must lie in \[0, 1\), got 1.0"),

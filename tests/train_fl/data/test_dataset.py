@@ -62,10 +62,16 @@ def test_from_arrays__classes_reach_to_the_largest_label_of_either_split(test_la
             lambda a: a[:-1],
             r"_targets must have shape \(\d,\), got",
         ),
-        ("targets", lambda a: a > 0, "_targets must hold numbers, got bool: give one"),
+        ("targets", lambda a: a > 0, "_targets must hold 64-bit integers, .*, got bool"),
+        ("targets", lambda a: a + 0.5, "_targets must hold 64-bit integers, .*, got float64"),
+        ("inputs", lambda a: a + 1j, "_inputs must hold real numbers, .*, got complex"),
         ("targets", lambda a: changed(a, 1, -2), "_targets must be at least 0 and .*, got -2"),
         ("targets", lambda a: changed(a, 1, 10**9), "_targets must be .* below 1000000, got 10000"),
-        ("targets", lambda a: [2**64] * len(a), "_targets must hold numbers, got object"),
+        (
+            "targets",
+            lambda a: [2**64] * len(a),
+            "_targets must hold 64-bit .*, got object",
+        ),
     ],
 )
 def test_from_arrays__wrong_input_is_named(split, name, change, message):
@@ -116,7 +122,7 @@ IMAGE = torch.zeros(1, 2, 2)
         ([], "train must hold samples"),
         ([IMAGE], r"train must hold samples \(input, class\)"),
         ([(IMAGE, 0), ("picture", 1)], "got a str: pass transform=ToTensor"),
-        ([(IMAGE, "cat")], "train_targets must hold numbers, got <U3"),
+        ([(IMAGE, "cat")], "train_targets must hold 64-bit .*, got <U3"),
         ([(IMAGE, 0), (IMAGE[:, :1], 1)], "must have the same shape"),
         ([(IMAGE, torch.tensor(1))], "classes from 0, but the smallest is 1: subtract it"),
     ],

@@ -180,11 +180,13 @@ def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
         return None
     check_unmasked("the observation's available", observation["available"])
     given = np.asarray(observation["available"])
-    gain = observation.get("channel_gain")
-    if isinstance(gain, np.ndarray) and given.shape != gain.shape:
+    gain = observation.get("channel_gain", given)
+    check_unmasked("the observation's channel_gain", gain)
+    shape = np.shape(gain)
+    if given.shape != shape:
         raise ValueError(
             "the observation's available must have the shape of channel_gain, "
-            f"{gain.shape}, got {given.shape}"
+            f"{shape}, got {given.shape}"
         )
     there: BoolArray = given == 1
     if not all_true(there | (given == 0)):

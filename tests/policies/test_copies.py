@@ -74,9 +74,10 @@ BUILT_WITH += ["num_envs", "autoreset_mode"]
 @pytest.mark.parametrize("kind", MAKERS)
 def test_environments__cannot_be_changed_by_half(kind):
     env = MAKERS[kind]()
-    layers = [getattr(env, "systems", env.unwrapped), getattr(env, "env", env), env]
+    outer = getattr(env, "batch", env)  # around the rows' systems
+    layers = [outer.unwrapped, getattr(outer, "env", outer), outer]
     for layer, name in product(layers, BUILT_WITH):
-        if name in dir(type(layer)):
+        if name in dir(layer):
             with pytest.raises(AttributeError, match=f"{name}.*(read-only|has no setter)"):
                 setattr(layer, name, getattr(layer, name))
     if isinstance(env, gym.Env):

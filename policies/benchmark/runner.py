@@ -171,7 +171,9 @@ def _keys(jobs: Sequence[Work]) -> dict[int, str]:
     for index, job in enumerate(jobs):
         try:
             key = job_key(job)
-        except Exception as error:  # code and values of the user can raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # code of the user can raise anything, `SystemExit` included
             unkept[job.label] = f"{type(error).__name__}: {reason(error)}"
             continue
         other = owners.setdefault(key, job)
@@ -349,7 +351,12 @@ def _save(played: Episodes, path: Path) -> None:
         columns |= {f"until.{name}": value for name, value in accounts}
     columns = {name: np.asarray(value) for name, value in columns.items()}
     with atomic_path(path) as temporary:
-        np.savez(temporary, checksum=np.array(Fingerprint().of(columns)), **columns)
+        np.savez(temporary, checksum=np.array(_checksum(path, columns)), **columns)
+
+
+def _checksum(path: Path, columns: dict[str, Any]) -> str:
+    """Hash of a result's name and content, which an edited or renamed file does not have."""
+    return Fingerprint().of((path.name, columns))
 
 
 def _load(path: Path) -> Episodes | None:
@@ -357,7 +364,7 @@ def _load(path: Path) -> Episodes | None:
     try:
         with path.open("rb") as opened, np.load(opened) as file:
             columns = {name: file[name] for name in file.files}
-        if columns.pop("checksum") != Fingerprint().of(columns):
+        if columns.pop("checksum") != _checksum(path, columns):
             return None
         names = "rounds", "devices", "milestones", "until"
         parts: dict[str, dict[str, Any]] = {name: {} for name in names}

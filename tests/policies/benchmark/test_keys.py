@@ -17,7 +17,7 @@ import torch
 from fl_edge_env import Scenario
 from policies import LROA, UniD, UniS, make_policy
 from policies.benchmark.jobs import Job, code_hash, job_key
-from policies.benchmark.runner import run_jobs
+from policies.benchmark.runner import JobsFailedError, run_jobs
 from train_fl import Dataset, TrainingEnvFactory, make_task
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
@@ -236,6 +236,11 @@ def test_keys__of_a_notebook_change_with_the_code_of_its_classes():
     assert key(1) == key(1) != key(2)
 
 
+class Quits(UniS):
+    def reset(self, _):
+        raise SystemExit(0)
+
+
 class Locked(UniS):
     def reset(self, _):
         self.lock = threading.Lock()
@@ -249,6 +254,12 @@ def test_run_jobs__what_cannot_be_hashed_runs_without_being_kept(tmp_path):
         assert len(caught) == 1
         assert [len(one.rounds) for one in played] == [3, 3]
         assert [path.stem for path in tmp_path.iterdir()] == [job_key(jobs[1])]
+
+
+def test_run_jobs__a_reset_that_ends_the_program_is_a_failure(tmp_path):
+    jobs = [Job(Quits(SCENARIO), SCENARIO, (0,))]
+    with pytest.warns(RuntimeWarning, match="results of Quits"), pytest.raises(JobsFailedError):
+        run_jobs(jobs, folder=tmp_path)
 
 
 def test_run_jobs__refuses_two_runs_that_would_share_a_result(tmp_path):

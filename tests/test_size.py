@@ -13,7 +13,7 @@ from fl_edge_env import Scenario
 ROOT = Path(__file__).parents[1]
 PACKAGES = "fl_edge_env", "policies", "train_fl"
 # The most parts of the Python in these folders: statements and expressions.
-PARTS = {PACKAGES: 68_600, ("tests",): 68_600}
+PARTS = {PACKAGES: 68_600, ("tests",): 68_700}
 LONGEST = 500  # lines of a file
 WORDS = 15_000  # of README and pages
 

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with interrupts_in_one_line(), _output_is_written(), _short_warnings():
         _run(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the results are there: end at once
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the results are there, and workers end
 
 
 @contextmanager
@@ -134,7 +134,8 @@ def _run(given: Sequence[str]) -> None:
         "`fl-edge --version` prints the version.",
         args=given[:1],
     )
-    flags = [word.partition("=")[0] for word in given if word.startswith("--")]
+    words = [word.partition("=")[0] for word in given if word.startswith("--")]
+    flags = [word.replace("_", "-") for word in words]
     for flag in flags:
         if flag != "--set" and flags.count(flag) > 1:
             print(f"error: {flag} is given twice: give all its values once", file=sys.stderr)

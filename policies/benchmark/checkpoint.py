@@ -38,8 +38,9 @@ class Checkpoint:
     @property
     def path(self) -> Path:
         """The file."""
-        # Not `Path.home`, which fails for a user without an entry and HOME.
         cache = user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        if cache.parts[0] == "~":  # a user without HOME and an entry
+            cache = Path(".cache")
         return cache / "fl-edge" / f"{self.key}.checkpoint"
 
     def save(self, run: object, given: Mapping[str, object]) -> None:

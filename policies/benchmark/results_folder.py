@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, Path):
+    if isinstance(value, (Path, date, time)):  # TOML has dates
         return str(value)
     return "inf" if value == math.inf else value
 

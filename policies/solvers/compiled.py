@@ -18,19 +18,13 @@ from typing import Any, TypeVar
 from numba import __version__, njit
 from numba.core.serialize import dumps
 
-from fl_edge_env.files import atomic_path, reason
+from fl_edge_env.files import atomic_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Division by zero gives inf as in numpy, which lets the compiler use vector instructions. Python
 # calls only entries: wrappers to call the other functions would take a second to compile.
 _OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
-# All files with compiled functions.
-_FILES = [
-    file
-    for folder in ("solvers", "p2", "outcome")
-    for file in sorted((Path(__file__).parents[1] / folder).glob("*.py"))
-]
 
 
 def compiled(function: F, **options: Any) -> F:
@@ -71,20 +65,40 @@ def _compiling() -> Iterator[None]:
             gc.enable()
 
 
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _loaded(function: Any) -> str:
+    """A digest of the code and constants of a function and of the compiled functions it calls.
+
+    They are read from memory, because a file may have changed since it was imported.
+    """
+    code = function.__code__
+    parts = [code.co_code, code.co_consts, code.co_names]
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        if hasattr(value, "py_func"):
+            parts += value.targetoptions, _loaded(value.py_func)
+        else:
+            parts += value, getattr(value, "_fields", None)  # the fields of named tuples
+    return _digest(parts)
+
+
 class _Kept:
-    """Compiled code on disk, in a file for each function, signature, processor and source state.
+    """Compiled code on disk, in a file for each function, signature, processor and loaded code.
 
     It replaces numba's files: an index and numbered files, which do not belong together after a
     copy, and would go by the time of the entry's own file alone.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        sources = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()
-        self._folder, self._name, self._state = folder, name, f"{__version__}-{sources[:16]}"
+    def __init__(self, folder: Path, name: str, function: Any) -> None:
+        self._folder, self._name = folder, name
+        self._state = f"{__version__}-{_loaded(function)}"
 
     def _path(self, key: object) -> Path:
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-        return self._folder / f"{self._name}.{self._state}.{digest}.nbc"
+        return self._folder / f"{self._name}.{self._state}.{_digest(key)}.nbc"
 
     def load(self, key: object) -> Any:
         """The code of a key, or None; `ValueError` if its file is damaged."""
@@ -112,9 +126,8 @@ def _or_compiles(use: Callable[..., Any], folder: Path) -> Callable[..., Any]:
     def tried(*arguments: Any) -> Any:
         try:
             return use(*arguments)
-        except Exception as error:  # a damaged file can raise anything
-            _warn(f"the cache of compiled solvers, {str(folder)!r}, fails: {reason(error)}")
-            return None
+        except Exception:  # a damaged file can raise anything
+            _warn(f"the cache of compiled solvers, '{folder}', is damaged, full or read-only")
 
     return tried
 
@@ -123,7 +136,7 @@ def _or_compiles(use: Callable[..., Any], folder: Path) -> Callable[..., Any]:
 def _warn(what: str) -> None:
     """Warn once that solvers are compiled again."""
     warnings.warn(
-        f"{what}. Solvers are compiled again in each process: empty the folder, or set "
+        f"{what}. Solvers are compiled again: if this repeats, empty the folder, or set "
         "NUMBA_CACHE_DIR to a writable one",
         stacklevel=1,
     )
@@ -140,7 +153,7 @@ def entry(function: F) -> F:
     # Numba has no public way to change how its cache works: pyproject.toml bounds its version.
     cached = made._cache
     folder = Path(cached.cache_path)
-    cached._cache_file = _Kept(folder, cached._impl.filename_base)
+    cached._cache_file = _Kept(folder, cached._impl.filename_base, function)
     cached.load_overload = _or_compiles(cached.load_overload, folder)
     cached.save_overload = _or_compiles(cached.save_overload, folder)
     return made  # type: ignore[no-any-return]

@@ -44,7 +44,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def remove_abandoned(folder: Path, stem: str | None = None) -> None:
     """Remove the temporary files of killed processes from a folder, if it exists.
 
-    With a `stem`, only those of the file with this stem.
+    If a `stem` is given, only the temporary files of that file are removed.
     """
     for path in [*folder.glob(".part-*")]:
         part = _PART.fullmatch(path.name)

@@ -41,7 +41,8 @@ def index() -> dict[str, dict[str, Any]]:
 
 def run(name: str, made: dict[str, Any]) -> None:
     """Run a result's command in runs/evidence/<name>, and copy its files; `made` is the code."""
-    result, folder = index()[name], ROOT / "runs/evidence" / name
+    result = index()[name]
+    folder = ROOT / "runs/evidence" / name
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
@@ -83,7 +84,8 @@ def rewritten(text: str) -> str:
 
 def main(names: list[str]) -> None:
     """Run the results with these names, then redraw figures and rewrite pages."""
-    if unknown := set(names) - index().keys():
+    unknown = set(names) - index().keys()
+    if unknown:
         sys.exit(f"no result {', '.join(sorted(unknown))}; there are {', '.join(index())}")
     made = made_with()  # before results change the checkout
     for name in names:

@@ -70,11 +70,13 @@ TABLES: dict[str, Callable[[], str]] = {"system": system_table, "paper": paper_t
 
 def _draw_bits(system: str, column: str, axes: Axes) -> None:
     """A time against the bits of an upload, with a line for each policy."""
-    stored, (unit, label) = standings("uploads"), _UNITS[column]
+    stored = standings("uploads")
+    (unit, label) = _UNITS[column]
     for name, look in looks(list(stored.index.unique("scheduler"))).items():
         keys = [(f"{system}, {bits} bits", name) for bits in _BITS]
         if keys[0] in stored.index:
-            times, ok = stored.loc[keys, column] / unit, stored.loc[keys, "status"] == "ok"
+            times = stored.loc[keys, column] / unit
+            ok = stored.loc[keys, "status"] == "ok"
             axes.plot(_BITS, times, color=look.color, linestyle=look.linestyle, label=name)
             axes.plot(_BITS, times.where(ok), "o", color=look.color)
             axes.plot(_BITS, times.mask(ok), "o", color=look.color, markerfacecolor="white")
@@ -86,11 +88,13 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
 
 def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
     """Means with intervals: a row for each setting of a system, with a dot for each policy."""
-    stored, (unit, label) = standings(board), _UNITS[column]
+    stored = standings(board)
+    (unit, label) = _UNITS[column]
     settings = [each for each in stored.index.unique("setting") if each.startswith(system)]
     for place, (name, look) in enumerate(looks(sorted(stored.index.unique("scheduler"))).items()):
         for row, setting in enumerate(settings):
-            one, y = stored.loc[(setting, name)], row + 0.18 * (place - 1)
+            one = stored.loc[(setting, name)]
+            y = row + 0.18 * (place - 1)
             x = [one[f"{column}{end}"] / unit for end in ("", "_low", "_high")]
             _dot(axes, x, y, look.color, one["status"], "os^D"[place], "" if row else name)
     _dot(axes, [], [], "grey", "not ok", label="not ok")

@@ -43,7 +43,8 @@ def without_waiting(
     energy to budget, (seeds, N). As in a round, sampled devices are charged their expected energy.
     Staleness is ignored.
     """
-    scenario, rows = policy.scenario, np.arange(len(seeds))
+    scenario = policy.scenario
+    rows = np.arange(len(seeds))
     rng = np.random.default_rng([lanes, *seeds])
     policy.reset([policy_seed(seed) for seed in seeds])
     queue, energy = np.zeros((2, len(seeds), scenario.num_devices))
@@ -86,7 +87,9 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=5, help="channels, the same for all")
     parser.add_argument("--cohort-size", type=int, default=2, help="concurrent devices, K")
     given = parser.parse_args()
-    K, seeds, systems = given.cohort_size, range(given.seeds), {}
+    K = given.cohort_size
+    seeds = range(given.seeds)
+    systems = {}
     for name in ("cifar10", "cell", "phones"):
         preset = Scenario.preset(name, num_rounds=given.rounds)
         density = preset.noise_power_w * preset.cohort_size / preset.bandwidth_hz  # for any K

@@ -21,7 +21,8 @@ class Authors(selection.Oort):
 
     def select(self, candidates):
         """Choose with the authors' code, after a random first cohort as in FedScale."""
-        utility, rounds = self.memory["utility"], int(self.memory["number"])
+        utility = self.memory["utility"]
+        rounds = int(self.memory["number"])
         if not rounds:
             self.theirs = create(ARGS)
             for device, reward in enumerate(utility):

@@ -15,7 +15,8 @@ import numpy as np
 
 from policies.benchmark.status import MOST_WEIGHT, OK, TOO_SHORT, DeviceAccounts, judge
 
-SEEDS, ROUNDS = (2, 3, 5, 10, 30), (20, 100, 300, 1000)
+SEEDS = (2, 3, 5, 10, 30)
+ROUNDS = (20, 100, 300, 1000)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Lot:
 
     def accounts(self, rounds: int, seeds: int, rng: np.random.Generator) -> DeviceAccounts:
         """Simulate runs, and return their accounts."""
-        n, faulty = self.devices, np.arange(self.devices) < self.faulty * self.devices
+        n = self.devices
+        faulty = np.arange(self.devices) < self.faulty * self.devices
         data = np.exp(rng.uniform(0, np.log(8), n)) if self.unequal else np.ones(n)
         data /= data.sum()
         share = np.where(faulty, self.share, 1.0)
@@ -55,7 +57,8 @@ class Lot:
         times, spent = (value * self.burst / asked for value in (count, cost))
         spent *= np.where(faulty, self.energy, 1.0) / np.maximum(share, 1e-9)
         weights = np.minimum(1 / np.maximum(share, 1e-9), MOST_WEIGHT) if self.weighted else 1.0
-        whole, ones = np.tile(asked, (seeds, 1)), np.ones(seeds)
+        whole = np.tile(asked, (seeds, 1))
+        ones = np.ones(seeds)
         lasting = np.full(seeds, float(self.burst))
         return DeviceAccounts(
             spent, times * weights, times, whole, ones, ones, lasting, drawn=False

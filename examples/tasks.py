@@ -44,7 +44,9 @@ class Static(Policy):
 
     def __init__(self, scenario: Scenario, f: float, p: float) -> None:
         super().__init__(scenario)
-        self.f, self.p, self.round = f, p, 0
+        self.f = f
+        self.p = p
+        self.round = 0
 
     def reset(self, seed: Any) -> None:  # noqa: ARG002 - not random
         """Start with the first devices."""
@@ -52,7 +54,8 @@ class Static(Policy):
 
     def decide(self, observation: Any) -> Allocation:  # noqa: ARG002 - always the same
         """Choose the next devices, or sample all uniformly."""
-        scenario, first = self.scenario, self.round * self.scenario.cohort_size
+        scenario = self.scenario
+        first = self.round * self.scenario.cohort_size
         self.round += 1
         if scenario.objective == "penalty":
             return Allocation(self.f, self.p, q=1 / scenario.num_devices)
@@ -95,7 +98,8 @@ def score(policy: Policy, task: str, seeds: range) -> tuple[np.ndarray, str]:
 
 def tuned(name: str, task: str, choices: list[dict[str, float]]) -> Policy:
     """Return the policy with the best score among the choices with status ok."""
-    scenario, rules = TASKS[task].scenario, []
+    scenario = TASKS[task].scenario
+    rules = []
     for choice in choices:
         if "nu" in choice:
             policy = make_policy(name, scenario.replace(**choice))
@@ -131,12 +135,14 @@ class Settings:
 
 def main(settings: Settings) -> None:
     """Print the table of a task."""
-    task, results = settings.task, {}
+    task = settings.task
+    results = {}
     scenario = TASKS[task].scenario
     sampling = scenario.objective == "penalty"
     results["Static"] = [score(Static(scenario, TASKS[task].f, TASKS[task].p), task, SEEDS)]
     for name, choices in (RULES if sampling else BLIND_RULES).items():
-        rule, label = make_policy(name, scenario), make_policy(name, scenario).name
+        rule = make_policy(name, scenario)
+        label = make_policy(name, scenario).name
         results[label] = [score(rule, task, SEEDS)]
         results[f"{label}, tuned"] = [score(tuned(name, task, choices), task, SEEDS)]
     agents = SAMPLING_AGENTS if sampling else BLIND_AGENTS

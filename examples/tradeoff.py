@@ -28,7 +28,8 @@ class ResourcesOfUniD(Opportunistic):
 
     def decide(self, observation):
         """Choose the cohort, and take f and p from Uni-D; see `Policy.decide`."""
-        own, other = super().decide(observation), UniD(self.scenario).decide(observation)
+        own = super().decide(observation)
+        other = UniD(self.scenario).decide(observation)
         return Allocation(other.f, other.p, cohort=own.cohort, weights=own.weights)
 
 
@@ -69,7 +70,8 @@ def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame
     entrants = tuple(Entrant(label, make(scenario), scenario) for label, make in variants)
     setting = Setting("cifar10", entrants, seeds)
     (results,) = run_settings([setting], None, RunOptions(workers=workers), Console())
-    rounds, bounds = results.rounds, results.bounds
+    rounds = results.rounds
+    bounds = results.bounds
     table = results.summary().groupby("policy", sort=False)[MEASURES].mean()
     late = rounds[rounds["round"] > scenario.num_rounds / 2]
     table.insert(0, "round_time", rounds.groupby("policy")["round_time"].mean())

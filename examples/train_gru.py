@@ -54,13 +54,16 @@ class Agent(nn.Module):
 
     def __init__(self, features: int, width: int, sharpness: float) -> None:
         super().__init__()
-        self.features, self.width, self.sharpness = features, width, sharpness
+        self.features = features
+        self.width = width
+        self.sharpness = sharpness
         self.memory = nn.GRUCell(3 * features, width)
         self.actor = self._network(3, gain=0.01)
         self.critic = self._network(1, gain=1.0)
 
     def _network(self, outputs: int, gain: float) -> nn.Sequential:
-        width, last = self.width, nn.Linear(self.width, outputs)
+        width = self.width
+        last = nn.Linear(self.width, outputs)
         nn.init.orthogonal_(last.weight, gain)
         nn.init.zeros_(last.bias)
         first = nn.Linear(3 * self.features + width, width)
@@ -69,7 +72,8 @@ class Agent(nn.Module):
     def rows(self, observation: Any) -> Tensor:
         """Inputs of the network for each device, shape (..., N, 3 F)."""
         own = torch.as_tensor(observation).unflatten(-1, (-1, self.features))
-        mean, spread = own.mean(-2, keepdim=True), own.std(-2, keepdim=True)
+        mean = own.mean(-2, keepdim=True)
+        spread = own.std(-2, keepdim=True)
         return torch.cat([own, mean.expand_as(own), spread.expand_as(own)], dim=-1)
 
     def forward(self, rows: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,7 +98,8 @@ class Agent(nn.Module):
 
 def log_probability(means: Tensor, cohort: Tensor, acted: Tensor, std: float) -> Tensor:
     """Return log-probabilities of each member's choice and of its f and p, shape (..., K, 2)."""
-    scores, choices = means[..., 2], []
+    scores = means[..., 2]
+    choices = []
     for member in cohort.split(1, dim=-1):
         choices.append(scores.gather(-1, member).squeeze(-1) - scores.logsumexp(-1))
         scores = scores.scatter(-1, member, -1e9)
@@ -128,7 +133,8 @@ def train(settings: Settings) -> Agent:
         autoreset_mode="SameStep",
     )
     scenario = envs.unwrapped.scenario
-    count, size = scenario.num_devices, scenario.cohort_size
+    count = scenario.num_devices
+    size = scenario.cohort_size
     features = envs.observation_space.shape[1] // count
     agent = Agent(features, settings.width, settings.sharpness)
     optimizer = torch.optim.Adam(agent.parameters(), eps=1e-5)
@@ -141,7 +147,9 @@ def train(settings: Settings) -> Agent:
         share = update / settings.updates
         optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - share)
         std = settings.first_std * (settings.last_std / settings.first_std) ** share
-        first, played, energies = memory, [], []
+        first = memory
+        played = []
+        energies = []
         with torch.no_grad():
             for _ in range(settings.rollout):
                 rows = agent.rows(observation)
@@ -163,7 +171,8 @@ def train(settings: Settings) -> Agent:
                 played.append((rows, cohort, acted, before, going, value, reward))
                 energies.append(info["cost"].mean())
             _, following, _ = agent(agent.rows(observation), memory)
-            advantages, advantage = [], torch.zeros(settings.num_envs)
+            advantages = []
+            advantage = torch.zeros(settings.num_envs)
             for *_, going, value, reward in reversed(played):
                 error = reward + settings.discount * following * going - value
                 advantage = error + settings.discount * settings.trace * advantage * going
@@ -176,7 +185,8 @@ def train(settings: Settings) -> Agent:
         advantages = ((advantages - advantages.mean()) / advantages.std())[..., None, None]
         for _ in range(settings.epochs):
             for part in torch.randperm(settings.num_envs).chunk(settings.minibatches):
-                kept, outputs = first[part], []
+                kept = first[part]
+                outputs = []
                 for step in range(settings.rollout):
                     *output, kept = agent(rows[step, part], kept)
                     kept = kept * going[step, part, None, None]

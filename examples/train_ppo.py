@@ -57,7 +57,8 @@ class Agent(nn.Module):
     def rows(self, observation: torch.Tensor) -> torch.Tensor:
         """Inputs of the network for each device, shape (..., N, 3 F)."""
         own = observation.unflatten(-1, (-1, self.features))
-        mean, spread = own.mean(-2, keepdim=True), own.std(-2, keepdim=True)
+        mean = own.mean(-2, keepdim=True)
+        spread = own.std(-2, keepdim=True)
         return torch.cat([own, mean.expand_as(own), spread.expand_as(own)], dim=-1)
 
     def value(self, rows: torch.Tensor) -> torch.Tensor:
@@ -101,7 +102,10 @@ def train(settings: Settings) -> Agent:
         def log_probability(rows, actions, std=std):
             return Normal(agent.actor(rows), std).log_prob(actions).sum(-1)
 
-        seen, acted, rewarded, costs = [], [], [], []
+        seen = []
+        acted = []
+        rewarded = []
+        costs = []
         with torch.no_grad():
             for _ in range(settings.rollout):
                 rows = agent.rows(torch.as_tensor(observation))
@@ -114,7 +118,9 @@ def train(settings: Settings) -> Agent:
                 seen.append(rows)
                 acted.append(actions)
                 rewarded.append(torch.as_tensor(reward, dtype=torch.float32))
-            rows, actions, rewards = torch.cat(seen), torch.cat(acted), torch.cat(rewarded)
+            rows = torch.cat(seen)
+            actions = torch.cat(acted)
+            rewards = torch.cat(rewarded)
             before = log_probability(rows, actions)  # of each device: (rounds, N)
             advantages = rewards - agent.value(rows)
             advantages = ((advantages - advantages.mean()) / advantages.std()).unsqueeze(-1)

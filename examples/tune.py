@@ -40,7 +40,8 @@ DEFAULT = {name: values[0] for name, values in CHOICES.items()}
 def train(setting: dict[str, Any], seeds: Sequence[int], rounds: int, workers: int) -> pd.DataFrame:
     """Return the runs of a setting, a row for each seed."""
     system = dict(setting)
-    name, rate = system.pop("policy"), system.pop("learning_rate")
+    name = system.pop("policy")
+    rate = system.pop("learning_rate")
     # With a fixed noise power, a larger cohort would have a higher noise density.
     scenario = Scenario.digits(num_rounds=rounds, noise_density_w_hz=2e-8, **system)
     training = TrainingEnvFactory(scenario, "digits", learning_rate=rate, eval_every=5).fitted()
@@ -84,10 +85,12 @@ def main(
 ) -> None:
     """Search settings on some seeds, and compare the best with the default on others."""
     warnings.simplefilter("ignore", UserWarning)  # the status shows budgets that cannot be met
-    best, others = search(trials, seeds, rounds), range(seeds, seeds + held_out)
+    best = search(trials, seeds, rounds)
+    others = range(seeds, seeds + held_out)
     default, found = (train(each, others, rounds, workers) for each in (DEFAULT, best))
     for name, setting, runs in (("default", DEFAULT, default), ("best", best, found)):
-        time, accuracy = runs["time_to_target"].mean(), 100 * runs["final_accuracy"].mean()
+        time = runs["time_to_target"].mean()
+        accuracy = 100 * runs["final_accuracy"].mean()
         print(f"{name:7} {time:6.1f} s  {accuracy:.1f} %  {runs['status'][0]}  {setting}")
     shares = relative_interval(found["time_to_target"], default["time_to_target"])
     mean, low, high = (100 * (1 + share) for share in shares)

@@ -68,7 +68,8 @@ def contributions(
     """
     data = scenario.weights
     cohort = np.asarray(info["cohort"])
-    batch, size = cohort.shape[:-1], cohort.shape[-1]
+    batch = cohort.shape[:-1]
+    size = cohort.shape[-1]
     decision = decision.of_shape((*batch, scenario.num_devices))
     named = cohort >= 0
     # Index of each cohort member into the flattened devices of all systems.

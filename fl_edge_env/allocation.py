@@ -205,7 +205,8 @@ def decode_action(
 
     Raises `ValueError` if the shape is not (..., 3, N), or an entry is NaN or not a number.
     """
-    values, shape = real_array("action", action), (3, scenario.num_devices)
+    values = real_array("action", action)
+    shape = (3, scenario.num_devices)
     if values.ndim < 2 or values.shape[-2:] != shape:
         raise ValueError(
             f"action must be an Allocation or an array of shape {shape} "
@@ -251,7 +252,8 @@ def encode_action(
         score = np.where(allocation.participates, 1.0, -1.0)
     else:
         score = np.log(allocation.q) / softmax_scale
-        low, high = score.min(axis=-1, keepdims=True), score.max(axis=-1, keepdims=True)
+        low = score.min(axis=-1, keepdims=True)
+        high = score.max(axis=-1, keepdims=True)
         score = score - 0.5 * (low + high)
     rows = [
         _to_unit(allocation.f, scenario.f_min, scenario.f_max),
@@ -294,7 +296,8 @@ def highest(
     rank = -score if available is None else np.where(available, -score, np.inf)
     order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
     named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
-    if (lacking := count - named.shape[-1]) > 0:
+    lacking = count - named.shape[-1]
+    if lacking > 0:
         padding = np.full((*named.shape[:-1], lacking), -1)
         named = np.concatenate([named, padding], axis=-1)
     return named
@@ -382,7 +385,8 @@ def _probabilities(q: FloatArray) -> FloatArray:
 
 
 def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) -> None:
-    if cohort.shape[-1] > (most := scenario.cohort_size):
+    most = scenario.cohort_size
+    if cohort.shape[-1] > most:
         raise ValueError(
             f"cohort must have shape (..., k) with k from 1 to cohort_size = {most}, "
             f"got {cohort.shape}"
@@ -400,7 +404,8 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
             f"cohort must name each device once, got {cohort.tolist()}: to draw with "
             "replacement, give q instead of cohort"
         )
-    weights, first = decision.weights, decision.first
+    weights = decision.weights
+    first = decision.first
     if weights is not None and not all_true((weights >= 0) & (weights < np.inf)):
         raise ValueError(f"weights must be finite and at least zero, got {_extremes(weights)}")
     if first is not None and not np.all((first >= 1) & (first <= named)):

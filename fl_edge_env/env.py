@@ -54,7 +54,8 @@ class Described:
         if spec is not None:
             if spec.id in TASKS:
                 check_frozen(spec)
-            limit, rounds = spec.max_episode_steps, self.scenario.num_rounds
+            limit = spec.max_episode_steps
+            rounds = self.scenario.num_rounds
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec
 
@@ -211,7 +212,8 @@ class FLEdgeEnv(Described, gym.Env[Any, Any]):
         if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
         self.last_decision, outcome = self._play(action)
-        self._last_round, self._decided_on = outcome, self._observation
+        self._last_round = outcome
+        self._decided_on = self._observation
         self._observation = self.simulator.observe()
         truncated = bool(self.simulator.done)
         return (

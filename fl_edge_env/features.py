@@ -90,7 +90,8 @@ class Scaling:
         self._outcome = scenario.objective == "outcome"
         if self._outcome:  # the reward is already of order one
             self.queue = scenario.energy_budget_j / self._target
-            self._reward_offset, self._reward_unit = 0.0, 1.0
+            self._reward_offset = 0.0
+            self._reward_unit = 1.0
 
     def _middle(self, gain: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Time [s] and energy [J] of each device at the middle of all ranges."""
@@ -121,7 +122,8 @@ class Scaling:
 
     def scaled(self, observation: Mapping[str, FloatArray]) -> Features:
         """`features` without checks, for an observation from the environment."""
-        gain, queue = observation["channel_gain"], observation["queue"]
+        gain = observation["channel_gain"]
+        queue = observation["queue"]
         device_time, device_energy = self._middle(gain)
         result = np.empty((*gain.shape, len(self.names)), dtype=np.float32)
         result[..., 0] = np.log(device_time / self.time)
@@ -143,7 +145,8 @@ class Scaling:
     def feature_space(self) -> spaces.Box:
         """Box of shape (N, F) that contains the features."""
         raw: Any = observation_space(self.scenario)  # a dict of boxes
-        gain, queue = raw["channel_gain"], raw["queue"]
+        gain = raw["channel_gain"]
+        queue = raw["queue"]
         # The features are monotonic in each entry.
         best = {"channel_gain": gain.high, "queue": queue.low}
         worst = {"channel_gain": gain.low, "queue": queue.high}
@@ -160,7 +163,8 @@ class Scaling:
                 "measurements": rounds,
                 "remembered_gain": gain.low,
             }
-        low, high = self.features(best), self.features(worst)
+        low = self.features(best)
+        high = self.features(worst)
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
 
     def reward(self, reward: Any) -> Any:

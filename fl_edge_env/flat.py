@@ -159,7 +159,8 @@ def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
 def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:
     """Boxes of flat observations, widened to include 0 (TorchRL pads with it), and of actions."""
     box = scaling.feature_space()
-    low, high = np.minimum(box.low, 0.0), np.maximum(box.high, 0.0)
+    low = np.minimum(box.low, 0.0)
+    high = np.maximum(box.high, 0.0)
     action = Box(-1.0, 1.0, (3 * scaling.scenario.num_devices,), np.float32)
     return Box(low.ravel(), high.ravel(), dtype=np.float32), action
 
@@ -168,7 +169,8 @@ def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
     """Split a flat action into rows, shape (*batch, 3, N); an allocation stays as it is."""
     if isinstance(action, Allocation):
         return action
-    flat, rows = (*batch, 3 * devices), (*batch, 3, devices)
+    flat = (*batch, 3 * devices)
+    rows = (*batch, 3, devices)
     values = real_array("action", action)
     if values.shape != flat:
         raise ValueError(

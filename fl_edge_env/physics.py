@@ -149,7 +149,8 @@ def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> Floa
     order = value.argsort(axis=-1)
     if value.size > value.shape[-1]:  # positions in the flattened arrays
         order += np.arange(0, value.size, value.shape[-1]).reshape(*value.shape[:-1], 1)
-    ordered, power = value.take(order), q.take(order).cumsum(axis=-1) ** cohort_size
+    ordered = value.take(order)
+    power = q.take(order).cumsum(axis=-1) ** cohort_size
     # Summation by parts: the largest value less the expected shortfall.
     shortfall = ((ordered[..., 1:] - ordered[..., :-1]) * power[..., :-1]).sum(axis=-1)
     mean: FloatArray = ordered[..., -1] * power[..., -1] - shortfall

@@ -18,9 +18,16 @@ from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
-_WIDTH, _HEIGHT, _DPI = 1200, 800, 100  # of the picture [px]
-_LEFT, _RIGHT, _BOTTOM, _TOP = 0.08, 0.985, 0.06, 0.88  # edges of the panels in the figure
-_OTHERS, _COHORT = "#9DB8CC", "#D55E00"
+# The picture [px], and the edges of the panels in it.
+_WIDTH = 1200
+_HEIGHT = 800
+_DPI = 100
+_LEFT = 0.08
+_RIGHT = 0.985
+_BOTTOM = 0.06
+_TOP = 0.88
+_OTHERS = "#9DB8CC"
+_COHORT = "#D55E00"
 
 
 class _Panel(NamedTuple):
@@ -61,7 +68,8 @@ def draw(
             axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
             axes.yaxis.set_label_coords(-0.055, 0.5)
             axes.spines[["top", "right"]].set_visible(False)
-        marks, above = np.flatnonzero(member), rows[0].get_xaxis_transform()
+        marks = np.flatnonzero(member)
+        above = rows[0].get_xaxis_transform()
         rows[0].plot(marks, 0 * marks + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
         rows[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         rows[-1].set(xlim=(-0.5, scenario.num_devices - 0.5), xlabel="device (orange: the cohort)")
@@ -81,17 +89,24 @@ def _panels(
     # The bounds of some channels are far from the gains that occur.
     least = max(scenario.channel.gain_min, 1e-2 * float(scenario.mean_gain.min())) / 1.5
     most = min(scenario.channel.gain_max, 10.0 * float(scenario.mean_gain.max()))
-    queue, nothing = observation["queue"], np.zeros(scenario.num_devices)
-    f, p, label, selection = nothing, nothing, "sampling q", nothing
+    queue = observation["queue"]
+    nothing = np.zeros(scenario.num_devices)
+    f = nothing
+    p = nothing
+    label = "sampling q"
+    selection = nothing
     if decision is not None and outcome is not None:
         decision = decision.of_shape(nothing.shape)
-        f, p = decision.f / 1e9, decision.p
+        f = decision.f / 1e9
+        p = decision.p
         if decision.q is not None:
             selection = decision.q if outcome.q is None else outcome.q
         elif decision.bandwidth is not None:
-            label, selection = "band b [kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
+            label = "band b [kHz]"
+            selection = np.where(member, decision.bandwidth, 0.0) / 1e3
         else:
-            label, selection = "chosen", member.astype(np.float64)
+            label = "chosen"
+            selection = member.astype(np.float64)
     return [
         _Panel("gain h", observation["channel_gain"], most, least, "log"),
         _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),

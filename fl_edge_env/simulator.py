@@ -107,7 +107,8 @@ class Simulator:
         coming = (slice(self._position, None), *self._indices[system])
         rounds = len(self._block_gains) - self._position
         drawn = self._streams[system].next_rounds(rounds)
-        self._block_gains[coming], self._block_draws[coming] = drawn.gains, drawn.draws
+        self._block_gains[coming] = drawn.gains
+        self._block_draws[coming] = drawn.draws
         if self._block_available is not None:
             self._block_available[coming] = drawn.available
         if self._block_uploads is not None:
@@ -135,7 +136,8 @@ class Simulator:
         if len(systems) == len(self._indices):
             self._position = 0
         for system in systems:
-            index, stream = self._indices[system], self._streams[system]
+            index = self._indices[system]
+            stream = self._streams[system]
             stream.start_episode(seeds[system])
             if self.scenario.csi == "delayed":
                 # An unplayed round supplies the first observation.
@@ -162,7 +164,8 @@ class Simulator:
             observation["age"] = self._age.copy()
         if self.participation_queue is not None:
             observation["participation_queue"] = self.participation_queue.copy()
-        if (available := self.available) is not None:
+        available = self.available
+        if available is not None:
             observation["available"] = available.astype(np.float64)
         freeze(observation.values())
         return observation
@@ -216,7 +219,10 @@ class Simulator:
 
     def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray | None]:
         """Times [s] and energies [J] at the end of the round, and late devices if any can be."""
-        f, p, system, bandwidth = decision.f, decision.p, self.scenario, decision.bandwidth
+        f = decision.f
+        p = decision.p
+        system = self.scenario
+        bandwidth = decision.bandwidth
         if bandwidth is not None:  # other devices' entries are ignored
             bandwidth = np.where(decision.participates, bandwidth, 0.0)
         time, energy, late = physics.by_deadline(self.channel_gain, f, p, system, bandwidth)
@@ -240,8 +246,10 @@ class Simulator:
             q = present / present.sum(axis=-1, keepdims=True)
         cohort = self._draw_cohort(q, available)
         drawn = (*self._rows, cohort)
-        participates, energy = np.zeros_like(device_energy, np.bool_), np.zeros_like(device_energy)
-        participates[drawn], energy[drawn] = True, device_energy[drawn]
+        participates = np.zeros_like(device_energy, np.bool_)
+        energy = np.zeros_like(device_energy)
+        participates[drawn] = True
+        energy[drawn] = device_energy[drawn]
         return participates, _Account(
             cohort,
             device_time[drawn].max(axis=-1),
@@ -254,7 +262,8 @@ class Simulator:
 
     def _terms(self, account: _Account, excess: FloatArray, in_time: BoolArray) -> dict[str, Any]:
         """Return the penalty, reward and cost fields of `Round` that are defined."""
-        scenario, error = self.scenario, account.sampling_error
+        scenario = self.scenario
+        error = account.sampling_error
         terms: dict[str, Any] = {}
         if error is not None:
             terms["penalty"] = account.latency + scenario.lambda_ * error
@@ -313,8 +322,8 @@ def _chosen(
     """Return the accounts of a chosen cohort, in which nothing is random."""
     assert decision.cohort is not None
     participates = decision.participates.copy()  # the decision keeps its own array
-    if available is not None and (absent := np.argwhere(participates & ~available)).size:
-        *system, device = absent[0].tolist()
+    if available is not None and (participates & ~available).any():
+        *system, device = np.argwhere(participates & ~available)[0].tolist()
         where = f" in system {system[0]}" if system else ""
         raise ValueError(
             f"cohort must name available devices, got device {device}{where}, "

@@ -70,7 +70,8 @@ class Streams:
         self._presence = np.random.default_rng(presence)
         self._uploads = np.random.default_rng(uploads)
         self._coming = 0  # index of the channel's next round
-        if isinstance(recorded := self._scenario.channel, TraceChannel):
+        recorded = self._scenario.channel
+        if isinstance(recorded, TraceChannel):
             self._coming = int(np.random.default_rng(start).integers(len(recorded.trace)))
         self._last: FloatArray | None = None
 

@@ -28,15 +28,18 @@ class Table(NamedTuple):
         """Raise `ValueError` that quotes a column in the first row for which `right` is false."""
         place = int(np.argmin(right))
         if not np.all(right):
-            text, row = self.columns[name][place], self.rows[place]
+            text = self.columns[name][place]
+            row = self.rows[place]
             raise ValueError(f"{name} must {must}, got {text!r} in row {row}")
 
     def numbers(self, name: str, allowed: Range, *, optional: bool = False) -> FloatArray:
         """Return a column's numbers, shape (rows,), checked; empty fields are NaN if `optional`."""
         numbers = np.array([_number(text) for text in self.columns[name]])
-        right, must = allowed.holds(numbers), allowed.must
+        right = allowed.holds(numbers)
+        must = allowed.must
         if optional:
-            right, must = right | [text == "" for text in self.columns[name]], f"{must}, or empty"
+            right = right | [text == "" for text in self.columns[name]]
+            must = f"{must}, or empty"
         self.check(name, right, must)
         return numbers
 

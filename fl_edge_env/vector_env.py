@@ -139,7 +139,8 @@ class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
             )
         _, outcome = self._play(actions)
         self._last_round = outcome
-        reward, info = np.where(finished, 0.0, outcome.reward), _masked(outcome, ~finished)
+        reward = np.where(finished, 0.0, outcome.reward)
+        info = _masked(outcome, ~finished)
         if restarting:  # in next-step mode: the round they have just played is discarded
             self.simulator.reset([None] * self.num_envs, finished)
         truncated = self.simulator.done

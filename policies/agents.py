@@ -170,7 +170,8 @@ class PredictPolicy(Policy):
 def device_spaces(scaling: Scaling) -> tuple[spaces.Box, spaces.Box]:
     """Observation space (3 F,) and action space (3,) of an agent that decides for one device."""
     box = scaling.feature_space()
-    low, high = box.low.min(axis=0), box.high.max(axis=0)
+    low = box.low.min(axis=0)
+    high = box.high.max(axis=0)
     context = np.concatenate([low, low, np.zeros_like(low)])
     seen = spaces.Box(context, np.concatenate([high, high, high - low]), dtype=np.float32)
     return seen, spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -191,7 +192,8 @@ def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:
     for theirs, own in zip(trained, ours, strict=True):
         if not isinstance(theirs, spaces.Box) or theirs.shape != own.shape:
             return False
-    seen, own = trained[0], ours[0]
+    seen = trained[0]
+    own = ours[0]
     blocks = own.shape[0] // len(scaling.names)
     fixed = np.tile([name not in _GROWING for name in scaling.names], blocks)
     bounds = (seen.low, own.low), (seen.high, own.high)
@@ -230,7 +232,8 @@ class SavedAgent:
                 "the agent was trained on observations that VecNormalize scales: give an object "
                 "whose predict normalises them first, as docs/train_an_agent.md shows"
             )
-        model.save(content := io.BytesIO())
+        content = io.BytesIO()
+        model.save(content)
         return cls(content.getvalue())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -244,7 +247,8 @@ class SavedAgent:
         made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
         if made is None or "policy" not in weights:
             raise ValueError("it contains no policy of Stable-Baselines3")
-        kind, keywords = made["policy_class"], dict(made["policy_kwargs"])
+        kind = made["policy_class"]
+        keywords = dict(made["policy_kwargs"])
         if made.get("use_sde"):
             keywords["use_sde"] = True
         if "lr_schedule" in inspect.signature(kind).parameters:  # ARS, for example, has none

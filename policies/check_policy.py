@@ -56,7 +56,8 @@ def check_policy(policy: Policy) -> None:
         raise ValueError(
             f"policy must be an instance of Policy, got {policy!r}: put a selector into a Scheduler"
         )
-    system, name = policy.scenario, policy.name
+    system = policy.scenario
+    name = policy.name
     used = copy.deepcopy(policy)
     before = _global_state()
     batch = _episode(used, system, _SEEDS)

@@ -84,7 +84,8 @@ class Opportunistic(Policy):
         # through each price.
         jump = step_scale * participation_jump(self.prices, scenario)
         allowed = scenario.energy_budget_j / self._target
-        self._energy_step, self._participation_step = jump / allowed**2, jump  # [s/J^2], [s]
+        self._energy_step = jump / allowed**2  # [s/J^2]
+        self._participation_step = jump  # [s]
         self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
             # The energy price jumps at a participation and falls until the next, which happens when

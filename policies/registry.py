@@ -86,7 +86,8 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
             raise ValueError(
                 f"{name!r} and resources={options['resources']!r} contradict each other"
             )
-        name, options = selector, options | {"resources": resources}
+        name = selector
+        options = options | {"resources": resources}
     if name in POLICIES:
         _check_options(name, SELECTORS.get(name, POLICIES[name]), options)
         return POLICIES[name](scenario, **options)

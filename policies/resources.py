@@ -102,7 +102,8 @@ def deadline_resources(
         )
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
-    f, p = np.empty_like(rounds.queue), np.empty_like(rounds.queue)
+    f = np.empty_like(rounds.queue)
+    p = np.empty_like(rounds.queue)
     rounds.run(kernel.meet_rows, (rows(members), scenario.deadline_s), (f, p))
     return f.reshape(shape), p.reshape(shape)
 
@@ -151,7 +152,8 @@ def share_band(
     # The total bandwidth is convex in the end, so Newton's method converges from the left.
     for _ in range(_MOST_STEPS):
         rate = least / np.where(named, end - ready, 2.0 * least)  # ln(1 + x) / x
-        gap, exact = 1.0 - rate, -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
+        gap = 1.0 - rate
+        exact = -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
         x = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
         for _ in range(2):  # for small x, Lambert's function loses half of its digits
             x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)

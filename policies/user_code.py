@@ -64,7 +64,8 @@ def own_modules() -> list[ModuleType]:
 
 def _load(place: str) -> ModuleType:
     path = user_path(place).resolve()
-    name, folder = place, Path.cwd()
+    name = place
+    folder = Path.cwd()
     if place.endswith(".py"):
         if not path.is_file():
             raise ValueError(f"the file {place!r} does not exist")

@@ -65,9 +65,11 @@ class Constant:
 
 def missed(decision: Allocation, scenario: Scenario, sign: int = 1) -> Allocation:
     """A decision that misses its bounds by as much as `Allocation.validate` lets pass."""
-    beyond, fields = 1 + 9e-8, {"f": decision.f, "p": decision.p}
+    beyond = 1 + 9e-8
+    fields = {"f": decision.f, "p": decision.p}
     for name in fields:
-        low, high = getattr(scenario, f"{name}_min"), getattr(scenario, f"{name}_max")
+        low = getattr(scenario, f"{name}_min")
+        high = getattr(scenario, f"{name}_max")
         fields[name] = np.where(fields[name] >= high, high * beyond, fields[name])
         fields[name] = np.where(fields[name] <= low, low / beyond, fields[name])
     if decision.q is not None:
@@ -79,7 +81,8 @@ def missed(decision: Allocation, scenario: Scenario, sign: int = 1) -> Allocatio
 
 def played(policy: Policy, scenario: Scenario, seed: int = 0) -> list[dict[str, Any]]:
     """The infos of an episode."""
-    env, infos = FLEdgeEnv(scenario), []
+    env = FLEdgeEnv(scenario)
+    infos = []
     observation, info = env.reset(seed=seed)
     policy.reset(policy_seed(seed))
     policy.feedback(info)
@@ -91,7 +94,8 @@ def played(policy: Policy, scenario: Scenario, seed: int = 0) -> list[dict[str, 
 
 
 def channel_of(kind: str, mean: float) -> ChannelModel:
-    low, high = 0.1 * mean, 5 * mean
+    low = 0.1 * mean
+    high = 5 * mean
     if kind in ("clip", "resample"):
         return ExponentialChannel(mean, low, high, kind)  # type: ignore[arg-type]
     if kind == "narrow":

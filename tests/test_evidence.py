@@ -55,13 +55,15 @@ def test_files__belong_to_results_and_figures_are_shown():
 
 @pytest.mark.parametrize("name", LEADERBOARDS)
 def test_leaderboard__has_the_settings_schedulers_and_seeds_of_its_file(name):
-    stored, labels = standings(name).reset_index(), {}
+    stored = standings(name).reset_index()
+    labels = {}
     settings = read_leaderboard(ROOT / LEADERBOARDS[name])
     assert list(stored["setting"].unique()) == [one.name for one in settings]
     small = Scenario.cifar10(num_devices=4)
     for one in settings:
         for each in one.schedulers:
-            if (key := str(each)) not in labels:  # a policy takes a second to make
+            key = str(each)
+            if key not in labels:  # a policy takes a second to make
                 kind = each.name.partition("@")[0]
                 labels[key] = each.label or make_policy(kind, small, **each.options).name
         rows = stored[stored["setting"] == one.name]

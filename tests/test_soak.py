@@ -38,7 +38,9 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # random systems are odd
 @pytest.mark.parametrize("case", range(int(os.environ.get("SOAK_CASES", "40"))))
 def test_random_system__repeats_itself_and_nobody_passes_a_bound(case):
-    rng, training, make_env = np.random.default_rng(case), case % 10 == 9, None
+    rng = np.random.default_rng(case)
+    training = case % 10 == 9
+    make_env = None
     options = {name for name in SYSTEM_OPTIONS if rng.random() < 0.3}
     scenario = random_system(rng, options, most=30).replace(num_rounds=int(rng.choice([20, 60])))
     if training:
@@ -51,7 +53,8 @@ def test_random_system__repeats_itself_and_nobody_passes_a_bound(case):
     pd.testing.assert_frame_equal(table, again, check_exact=True)
     alone = evaluate([policy], scenario, seeds[1:2], make_env=make_env).iloc[0]
     judged = ["status", "status_reason"]  # over all seeds together
-    left, right = table.iloc[1].drop(judged), alone.drop(judged)
+    left = table.iloc[1].drop(judged)
+    right = alone.drop(judged)
     pd.testing.assert_series_equal(left, right, check_exact=True, check_names=False)
     finite = np.isfinite(table.select_dtypes("number")).all()
     assert {*finite.index[~finite]} <= MAY_BE_NAN
@@ -81,13 +84,16 @@ def held() -> np.ndarray:
 
 def play(env: gym.Env[Any, Any], scenario: Scenario) -> Iterator[dict[str, Any]]:
     """The rounds of LROA, beside sums of the test's own in extended precision."""
-    policy, budget, time = LROA(scenario), scenario.energy_budget_j, np.longdouble()
+    policy = LROA(scenario)
+    budget = scenario.energy_budget_j
+    time = np.longdouble()
     over = np.zeros(scenario.num_devices)
     observation, _ = env.reset(seed=7)
     for number in range(1, scenario.num_rounds + 1):
         observation, _, _, truncated, info = env.step(policy.decide(observation))
         yield info
-        expected, time = info["energy_expected"], time + info["round_time"]
+        expected = info["energy_expected"]
+        time = time + info["round_time"]
         assert abs(info["elapsed_time"] / time - 1) <= EPS / 2 * number
         over = over + expected - budget
         if number == scenario.num_rounds // 10:

@@ -75,7 +75,9 @@ class QSGD(Compressor):
 
     def encode(self, update: Update, rng: np.random.Generator) -> bytes:
         """Write the scales, then the codes; see `Compressor.encode`."""
-        flat, sizes, steps = _flat(update), [part.size for part in update], self._steps
+        flat = _flat(update)
+        sizes = [part.size for part in update]
+        steps = self._steps
         scales = np.maximum.reduceat(np.abs(flat), np.cumsum([0, *sizes[:-1]]))
         scale = np.repeat(np.where(scales > 0.0, scales, np.float32(1.0)), sizes)
         level = flat / scale * np.float32(steps) + np.float32(steps % 1.0)
@@ -86,7 +88,8 @@ class QSGD(Compressor):
 
     def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
         """See `Compressor.decode`."""
-        sizes, steps = [math.prod(shape) for shape in shapes], np.float32(self._steps)
+        sizes = [math.prod(shape) for shape in shapes]
+        steps = np.float32(self._steps)
         scales = np.frombuffer(data, _FLOAT, len(shapes)).astype(np.float32)
         codes = _unpack(data[_FLOAT.itemsize * len(shapes) :], self.bits, sum(sizes))
         return _split((codes.astype(np.float32) - steps) / steps * np.repeat(scales, sizes), shapes)
@@ -120,7 +123,8 @@ class TopK(Compressor):
     def decode(self, data: bytes, shapes: Sequence[Shape]) -> Update:
         """See `Compressor.decode`."""
         flat = np.zeros(sum(map(math.prod, shapes)), dtype=np.float32)
-        kept, width = kept_parameters(self.share, flat.size), index_width(flat.size)
+        kept = kept_parameters(self.share, flat.size)
+        width = index_width(flat.size)
         values = data[-_FLOAT.itemsize * kept :]
         flat[_unpack(data, width, kept)] = np.frombuffer(values, _FLOAT)
         return _split(flat, shapes)
@@ -241,7 +245,8 @@ def _flat(update: Update) -> NDArray[np.float32]:
 
 
 def _split(flat: NDArray[np.float32], shapes: Sequence[Shape]) -> Update:
-    parts, start = [], 0
+    parts = []
+    start = 0
     for shape in shapes:
         size = math.prod(shape)
         parts.append(flat[start : start + size].reshape(shape))

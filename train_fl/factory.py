@@ -55,7 +55,8 @@ class TrainingEnvFactory:
                 f"task must be the name of a data set or a Task, got {task!r}: use make_task "
                 "to turn a Dataset into a Task"
             )
-        self.scenario, self.task = scenario, task
+        self.scenario = scenario
+        self.task = task
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make the environment, with the reports that the policy uses.
@@ -91,7 +92,8 @@ class TrainingEnvFactory:
         """The learning task, split over the scenario's devices."""
         if isinstance(self.task, Task):
             return self.task
-        scenario, merit = self.scenario, None
+        scenario = self.scenario
+        merit = None
         if self.options.partition == "place":
             merit = scenario.mean_gain
         elif self.options.partition == "speed":

@@ -49,5 +49,6 @@ class GradientDistances:
         squares = (square[rows, None] + square - 2.0 * product).clamp_(min=0.0)
         distance = squares.sqrt_().cpu().numpy()
         distance[np.arange(len(devices)), devices] = 0.0  # not the rounding error
-        self._distance[devices], self._distance[:, devices] = distance, distance.T
+        self._distance[devices] = distance
+        self._distance[:, devices] = distance.T
         return self._distance.copy()

@@ -47,7 +47,8 @@ def interrupts_in_one_line() -> Iterator[None]:
     in_main = threading.current_thread() is threading.main_thread()  # others set no handlers
     handled = [one for one in _HOW if in_main and signal.getsignal(one) is not signal.SIG_IGN]
     before = {one: signal.signal(one, ended) for one in handled}
-    hook, sys.unraisablehook = sys.unraisablehook, ignored
+    hook = sys.unraisablehook
+    sys.unraisablehook = ignored
     try:
         yield
     except KeyboardInterrupt:

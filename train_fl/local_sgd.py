@@ -33,7 +33,8 @@ class LocalTrainer:
     """
 
     def __init__(self, model: nn.Module, options: TrainingOptions) -> None:
-        self._model, self._options = model, options
+        self._model = model
+        self._options = options
         self._parameters = list(model.parameters())
         self._flat = torch.cat([p.detach().flatten() for p in self._parameters])
         self._velocity = torch.zeros_like(self._flat)
@@ -119,7 +120,8 @@ class LocalTrainer:
     def evaluate(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         """Mean loss, and the network's outputs for all samples, shape (samples, outputs)."""
         self._flat.copy_(parameters)
-        loss, all_outputs = 0.0, []
+        loss = 0.0
+        all_outputs = []
         for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK):
             outputs = self._model(batch_inputs)
             loss += float(cross_entropy(outputs, batch_targets, reduction="sum"))

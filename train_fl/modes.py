@@ -26,7 +26,8 @@ def repeatable(device: torch.device, threads: int) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = torch.get_num_threads(), cudnn.deterministic, cudnn.benchmark
     torch.set_num_threads(threads)
-    cudnn.deterministic, cudnn.benchmark = True, False
+    cudnn.deterministic = True
+    cudnn.benchmark = False
     precision = None
     with suppress(RuntimeError):  # raised if the caller has set it by torch's newer interface
         precision = torch.get_float32_matmul_precision()

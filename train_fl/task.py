@@ -347,7 +347,8 @@ def make_task(
         dataset = known.load(DataSource(folder, training.download, num_devices, seed or 0))
     assert isinstance(dataset, Dataset)
     draw = partial(split, dataset, training, num_devices, merit)
-    classes, upload = dataset.num_classes, training.upload
+    classes = dataset.num_classes
+    upload = training.upload
     make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
     task = Task(
         dataset,
@@ -368,7 +369,8 @@ def make_task(
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return repr(value)
-    low, high = np.min(value), np.max(value)
+    low = np.min(value)
+    high = np.max(value)
     return f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
 
 

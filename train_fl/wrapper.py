@@ -151,7 +151,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             compressor=make_compressor(self.scenario.download_compression)
         )
         self._options = task.options.for_run(**options)
-        self._report_losses, self._report_update_norms = report_losses, report_update_norms
+        self._report_losses = report_losses
+        self._report_update_norms = report_update_norms
         self._device = _check_device(self._options.device)
         with default_modes():
             size = self.scenario.num_devices, task.num_parameters
@@ -160,7 +161,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     def _take_data(self) -> None:
         """Move the test samples and each device's samples to torch's device."""
-        dataset, device = self.task.dataset, self._device
+        dataset = self.task.dataset
+        device = self._device
         self._test = dataset.test_inputs.to(device), dataset.test_targets.to(device)
         self._data = [
             (dataset.train_inputs[part].to(device), dataset.train_targets[part].to(device))
@@ -256,9 +258,11 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     def _round(self, arriving: Contributions, *, last: bool) -> dict[str, Any]:
         """Train the devices whose upload arrives; return the training entries of a step's info."""
-        trained, number = arriving.participants, int(self._base.simulator.round_index)
+        trained = arriving.participants
+        number = int(self._base.simulator.round_index)
         received = self._received(number)
-        info, reports = self._gradients(trained, received), self._losses(trained, received)
+        info = self._gradients(trained, received)
+        reports = self._losses(trained, received)
         padded = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
         client_updates = padded[: len(trained)]
         losses = np.empty(len(trained))

@@ -18,7 +18,9 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the federation, and print the simulated times and energies."""
     config = context.run_config
-    name, devices, seed = str(config["strategy"]), int(config["devices"]), int(config["seed"])
+    name = str(config["strategy"])
+    devices = int(config["devices"])
+    seed = int(config["seed"])
     task = make_digits(devices)
     scenario = task.fit(Scenario.digits(num_devices=devices, num_rounds=int(config["rounds"])))
     if name == "fedavg":

@@ -131,7 +131,8 @@ class CellChannel:
         """Distance of each user to the server [m], shape (N,)."""
         # Uniform over the area means a uniform squared radius.
         share = self._places(num_devices)[:, 0]
-        inner, outer = self.least_distance_m**2, self.radius_m**2
+        inner = self.least_distance_m**2
+        outer = self.radius_m**2
         return np.sqrt(inner + share * (outer - inner))
 
     def device_mean(self, num_devices: int) -> FloatArray:

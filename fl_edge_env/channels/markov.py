@@ -126,7 +126,8 @@ class MarkovChannel:
     ) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         gains = np.array(self.gains)
-        start, steps = np.cumsum(self.stationary), np.cumsum(self.transition, axis=1)
+        start = np.cumsum(self.stationary)
+        steps = np.cumsum(self.transition, axis=1)
         start[-1] = steps[:, -1] = math.inf  # rounding must not lead past the last state
         states = np.empty((rounds, num_devices), dtype=np.int64)
         last = None if previous is None else np.searchsorted(gains, previous)

@@ -93,7 +93,8 @@ def check_gains(
     channel: ChannelModel, gains: object, rounds: int, num_devices: int, *, method: str = "draw"
 ) -> None:
     """Raise `ValueError` if a user-defined channel returns invalid gains."""
-    kind, shape = type(channel).__name__, (rounds, num_devices)
+    kind = type(channel).__name__
+    shape = (rounds, num_devices)
     if not isinstance(gains, np.ndarray) or gains.shape != shape or gains.dtype.kind != "f":
         got = f"{gains.dtype} of shape {gains.shape}" if isinstance(gains, np.ndarray) else gains
         raise ValueError(f"{method} of {kind} must return floats of shape {shape}, got {got!r}")

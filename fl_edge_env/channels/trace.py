@@ -72,7 +72,8 @@ class TraceChannel:
 
     def unordered(self) -> UnorderedChannel:
         """The channel as policies may see it, without the order of the rounds."""
-        means, bounds = self.trace.mean(axis=0), (self.gain_min, self.gain_max)
+        means = self.trace.mean(axis=0)
+        bounds = (self.gain_min, self.gain_max)
         return UnorderedChannel(np.sort(self.trace, axis=0), means, self.mean, *bounds)
 
     def __eq__(self, other: object) -> bool:

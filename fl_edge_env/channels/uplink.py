@@ -32,7 +32,8 @@ _DEVIATIONS = (
 # fmt: on
 MEASURED_UPLINKS_BPS = tuple((1e3 * m, 1e3 * d) for m, d in zip(_MEANS, _DEVIATIONS, strict=True))
 # Limits of user-defined standard deviations over their means; the list above has 0.08 to 0.69.
-LEAST_DEVIATION, MOST_DEVIATION = 0.03, 2.0
+LEAST_DEVIATION = 0.03
+MOST_DEVIATION = 2.0
 # Nodes of the integral over a rate: their spacing resolves the narrowest distribution.
 _NODES = 256
 
@@ -114,8 +115,10 @@ class UplinkChannel:
                 f"device, got shapes {mean.shape} and {deviation.shape}"
             )
         per_device("mean_bps", mean, mean.size)
-        least, most = LEAST_DEVIATION * mean, MOST_DEVIATION * mean
-        if (wrong := ~((deviation >= least) & (deviation <= most))).any():
+        least = LEAST_DEVIATION * mean
+        most = MOST_DEVIATION * mean
+        wrong = ~((deviation >= least) & (deviation <= most))
+        if wrong.any():
             device = int(wrong.argmax())
             raise ValueError(
                 f"deviation_bps must be from {LEAST_DEVIATION:g} to {MOST_DEVIATION:g} times "
@@ -194,7 +197,8 @@ class UplinkChannel:
         """
         own = zip(self.mean_bps, self.deviation_bps, strict=True)
         mean, deviation = np.array(list(own) or MEASURED_UPLINKS_BPS).T
-        shape, scale = (mean / deviation) ** 2, deviation**2 / mean
+        shape = (mean / deviation) ** 2
+        scale = deviation**2 / mean
         # Each uplink's interval: the paper's [0.01, 0.5] divided by its mean gain of 0.1.
         return read_only(np.stack([shape, scale, 0.1 * mean, 5.0 * mean]))
 

@@ -65,9 +65,11 @@ def check_finite(system: System, least_gain: float) -> None:
 
 def _warn(message: str) -> None:
     """Warn at the line of the first caller outside this package."""
-    level, frame = 1, sys._getframe()
+    level = 1
+    frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("fl_edge_env"):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)
 
 

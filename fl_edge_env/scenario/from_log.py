@@ -59,7 +59,8 @@ def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[
         medians[name].fillna(medians[name].median()).to_numpy()
         for name in ("samples", "epochs", "cycles", "rate")
     )
-    model_bits, sent_bits = 32.0 * table["parameters"].iloc[0], 8.0 * table["bytes_up"].median()
+    model_bits = 32.0 * table["parameters"].iloc[0]
+    sent_bits = 8.0 * table["bytes_up"].median()
     compressed = sent_bits < _WHOLE * model_bits
     upload_bits = round(sent_bits) if compressed else model_bits
     rate = rate * (upload_bits / sent_bits)  # message headers must not change the times

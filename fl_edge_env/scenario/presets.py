@@ -33,13 +33,15 @@ from fl_edge_env.checks import positive_integer
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.typing import FloatArray
 
-RESNET18_PARAMETERS, RESNET18_TENSORS = 11_172_342, 62
+RESNET18_PARAMETERS = 11_172_342
+RESNET18_TENSORS = 62
 CIFAR10_SAMPLES = 50_000
 _MOST_DEVICES = 10_000_000  # more would fill the memory
 _CNN_TENSORS = 8
 _FEMNIST_CNN_PARAMETERS = 6_603_710
 _FASHION_MNIST_CNN_PARAMETERS = 6_497_162
-_DIGITS_CNN_PARAMETERS, _DIGITS_CNN_TENSORS = 6_090, 6
+_DIGITS_CNN_PARAMETERS = 6_090
+_DIGITS_CNN_TENSORS = 6
 _DIGITS_TRAIN_IMAGES = 1_440
 _MOBILE_DOWNLOAD_BPS = 28.02e6
 
@@ -49,9 +51,10 @@ def check_number(number: object, name: str = "num_devices") -> int:
     return positive_integer(name, number, _MOST_DEVICES)
 
 
-def split_evenly(samples: float, num_devices: object) -> float:
-    """Samples of each device, the same number whether they have been split before or not."""
-    return float(f"{samples:.12g}") / check_number(num_devices)
+def split_anew(share: float, before: int, num_devices: object) -> float:
+    """Samples of each device when those of another number of devices are split among them."""
+    samples = float(f"{share * before:.12g}")  # without the rounding of the first split
+    return samples / check_number(num_devices)
 
 
 class Preset(NamedTuple):

@@ -58,6 +58,9 @@ _WORDS = {
 # Pairs of fields that replace each other: only one can be given.
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
 _NOISE_POWER_W = 0.01  # the paper's
+# Fields that a saved scenario leaves out if they have their defaults.
+_OPTIONS = ["csi", "objective", "availability", "upload_failure", "deadline_s"]
+_OPTIONS += ["compression", "download_compression", "model_tensors", "overhead_s"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -195,16 +198,17 @@ class Scenario:
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("num_devices", "cohort_size"):
-            self._set(name, presets.check_number(getattr(self, name), name))
-        if self.num_samples is None:
-            self._set("num_samples", presets.CIFAR10_SAMPLES / self.num_devices)
         if self.noise_power_w is None and self.noise_density_w_hz is None:
             self._set("noise_power_w", _NOISE_POWER_W)
         for each in dataclasses.fields(self):
-            name, value = each.name, getattr(self, each.name)
+            name = each.name
+            value = getattr(self, name)
+            if name == "num_samples" and value is None:
+                value = presets.CIFAR10_SAMPLES / self.num_devices
             allowed = _RANGES.get(name, POSITIVE)
-            if each.type == "int":
+            if name in ("num_devices", "cohort_size"):
+                self._set(name, presets.check_number(value, name))
+            elif each.type == "int":
                 self._set(name, positive_integer(name, value))
             elif each.type == "float":
                 self._set(name, number_in(allowed, name, value))
@@ -215,14 +219,11 @@ class Scenario:
             elif name in _WORDS:
                 one_of(name, value, _WORDS[name])
         for name, other in _EITHER.items():
-            value, instead = getattr(self, name), getattr(self, other)
-            if value is not None and instead != getattr(type(self), other):
-                raise ValueError(
-                    f"{name} replaces {other}: give one of them, "
-                    f"got {name} = {value} and {other} = {instead}"
-                )
-        given = ("lambda_", "V", "noise_power_w")
-        self._set("_given", {name: getattr(self, name) for name in given})
+            given = f"{name} = {getattr(self, name)} and {other} = {getattr(self, other)}"
+            if getattr(self, name) is None or getattr(self, other) == getattr(type(self), other):
+                continue
+            raise ValueError(f"{name} replaces {other}: give one of them, got {given}")
+        self._set("_given", {n: getattr(self, n) for n in ("lambda_", "V", "noise_power_w")})
         if self.noise_density_w_hz is not None:
             noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
             name = "noise_density_w_hz * bandwidth_hz / cohort_size"
@@ -303,9 +304,8 @@ class Scenario:
         column.
         """
         cls._check_names(fields)
-        capacitance = fields.get("capacitance", cls.capacitance)
-        own = system_of_log(path, fields.get("cohort_size"), capacitance)
-        return cls(**own | _displaced(fields) | fields)
+        given = fields.get("cohort_size"), fields.get("capacitance", cls.capacitance)
+        return cls(**system_of_log(path, *given) | _displaced(fields) | fields)
 
     def replace(self, **fields: Any) -> Scenario:
         """Return a copy with some fields changed.
@@ -321,8 +321,8 @@ class Scenario:
         own = self.to_dict()
         number = presets.check_number(fields.get("num_devices", self.num_devices))
         if number != self.num_devices and is_real(own["num_samples"]):
-            samples = own["num_samples"] * self.num_devices
-            own["num_samples"] = presets.split_evenly(samples, number)
+            before = self.num_devices
+            own["num_samples"] = presets.split_anew(own["num_samples"], before, number)
         return type(self)(**own | _displaced(fields) | fields)
 
     @classmethod
@@ -351,9 +351,10 @@ class Scenario:
             if num_devices is None or num_devices == scenario.num_devices:
                 return scenario
             values["num_devices"] = num_devices
-            if is_real(share := values.get("num_samples")):
-                samples = share * scenario.num_devices
-                values["num_samples"] = presets.split_evenly(samples, num_devices)
+            share = values.get("num_samples")
+            if is_real(share):
+                before = scenario.num_devices
+                values["num_samples"] = presets.split_anew(share, before, num_devices)
             return cls._from_values(values)
 
     @classmethod
@@ -384,9 +385,9 @@ class Scenario:
 
     def saved_fields(self) -> dict[str, Any]:
         """Return the fields of `to_dict` except options that are off, as `save` writes them."""
-        options = dataclasses.fields(self)[list(self.__dataclass_fields__).index("csi") :]
-        off = {field.name: field.default for field in options}
-        return {n: v for n, v in self.to_dict().items() if n not in off or np.any(v != off[n])}
+        fields = self.to_dict()
+        off = [name for name in _OPTIONS if np.all(fields[name] == getattr(type(self), name))]
+        return {name: value for name, value in fields.items() if name not in off}
 
     def __repr__(self) -> str:
         shown = (
@@ -413,9 +414,7 @@ class Scenario:
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
         return _from_fields, (self.to_dict(),)
 
-    # Calibrated or derived fields as they were given, otherwise None.
-    _given: ClassVar[dict[str, float | None]]
-
+    _given: ClassVar[dict[str, float | None]]  # calibrated or derived fields, None if not given
     per_device_fields: ClassVar[tuple[str, ...]]
 
     # Derived quantities

@@ -37,7 +37,8 @@ def dumps(fields: Mapping[str, Any], folder: Path) -> str:
     """Write fields as TOML for a file in a folder; `ValueError` for a user-defined channel."""
     channel = describe_channel(fields["channel"])
     if "path" in channel:
-        path, root = Path(channel["path"]).resolve(), folder.resolve()
+        path = Path(channel["path"]).resolve()
+        root = folder.resolve()
         channel["path"] = str(path.relative_to(root) if path.is_relative_to(root) else path)
     given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
     plain = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
@@ -52,7 +53,8 @@ def read(path: Path) -> dict[str, Any]:
     channel = values.get("channel")
     if isinstance(channel, dict) and isinstance(channel.get("path"), str):
         channel["path"] = str(path.parent / user_path(channel["path"]))
-    elif isinstance(channel, str) and (file := _file_of(channel)):
+    elif isinstance(channel, str) and _file_of(channel):
+        file = _file_of(channel)
         values["channel"] = channel.removesuffix(file) + str(path.parent / user_path(file))
     return values
 
@@ -96,7 +98,8 @@ def _channel_of(text: str) -> ChannelModel:
             return MarkovChannel.correlated(persistence)
         except ValueError as error:
             raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
-    if file := _file_of(text):
+    file = _file_of(text)
+    if file:
         return TraceChannel(text) if file == text else RateTraceChannel(file)
     raise ValueError(
         "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "

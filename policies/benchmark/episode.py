@@ -57,7 +57,8 @@ def gathered(
 
     If runs reach a target accuracy, their accounts until the target follow.
     """
-    rounds, spans = [], dict[str, tuple[list[DeviceAccounts], list[DeviceAccounts]]]()
+    rounds = []
+    spans = dict[str, tuple[list[DeviceAccounts], list[DeviceAccounts]]]()
     for label, one in played:
         rounds.append(one.rounds.assign(policy=label))
         whole, until_target = spans.setdefault(label, ([], []))
@@ -191,7 +192,8 @@ class Records:
         seconds = time.perf_counter() - start
         budget = self._scenario.energy_budget_j
         self.num_rounds += 1
-        expected, spent = info["energy_expected"], info["energy_spent"]
+        expected = info["energy_expected"]
+        spent = info["energy_spent"]
         weight = contributions(decision, info, self._scenario).weight
         self._sums["participations"] += in_time(info)
         # Sampling weights follow from q and are unbiased, so their sum is not checked.
@@ -243,7 +245,8 @@ class Records:
 
         Also record the filled fraction of the cohort, to which late devices do not contribute.
         """
-        scenario, done = self._scenario, in_time(info)
+        scenario = self._scenario
+        done = in_time(info)
         available = info.get("available", np.True_)
         shares = np.where(available, scenario.weights, 0.0)
         by_data = shares / np.sum(shares, axis=-1, keepdims=True)
@@ -329,8 +332,13 @@ def _chance_lasts(scenario: Scenario) -> float:
     rounds, averaged over devices. Random absences add their relative contribution to the variance
     of a device's participations.
     """
-    rng, last, means, squares = np.random.default_rng(0), None, [], 0.0
-    blocks, rounds, devices = 16, 64, scenario.num_devices
+    rng = np.random.default_rng(0)
+    last = None
+    means = []
+    squares = 0.0
+    blocks = 16
+    rounds = 64
+    devices = scenario.num_devices
     for first in range(0, blocks * rounds, rounds):  # one block at a time, for memory
         gains = scenario.channel.draw(rng, rounds, devices, first_round=first, previous=last)
         last = gains[-1]

@@ -76,7 +76,8 @@ def evaluate(
     check_target(target_accuracy)
     if isinstance(policies, Policy):
         raise ValueError(f"policies must be a sequence, got {policies.name}: use [policy]")
-    if wrong := [policy for policy in policies if not isinstance(policy, Policy)]:
+    wrong = [policy for policy in policies if not isinstance(policy, Policy)]
+    if wrong:
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}: see make_policy")
     entrants = tuple(Entrant(policy.name, policy, scenario, make_env) for policy in policies)
     setting = Setting("", entrants, seeds, bounded=gaps, target=target_accuracy)

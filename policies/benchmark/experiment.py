@@ -66,7 +66,8 @@ class Setting:
         if not self.entrants:
             raise ValueError("policies must be one or more, got none")
         labels = [entrant.label for entrant in self.entrants] + list(self.left_out)
-        if twice := [label for label in labels if labels.count(label) > 1]:
+        twice = [label for label in labels if labels.count(label) > 1]
+        if twice:
             raise ValueError(
                 f"{twice[0]!r} occurs twice among the policies, but names must be distinct: give "
                 "one a different attribute `name`, or a different label"
@@ -141,7 +142,8 @@ def _check_system(policy: Policy, scenario: Scenario, *, trained: bool) -> None:
             "leave it out, or run with training"
         )
     own = visible(getattr(policy, "scenario", scenario))
-    if other := _differences(own, visible(scenario), _OWN_FIELDS):
+    other = _differences(own, visible(scenario), _OWN_FIELDS)
+    if other:
         raise ValueError(
             f"the policy {policy.name} was made for a scenario with different {', '.join(other)}: "
             "make it with the scenario in which it runs"
@@ -153,7 +155,8 @@ def _check_environment(env: gym.Env[Any, Any], scenario: Scenario) -> None:
     with closing(env):
         if not env.has_wrapper_attr("scenario"):
             raise ValueError(f"make_env must make environments of FLEdge, got {env}")
-        if other := _differences(env.get_wrapper_attr("scenario"), scenario, ()):
+        other = _differences(env.get_wrapper_attr("scenario"), scenario, ())
+        if other:
             raise ValueError(
                 f"the environment of make_env has a scenario with different {', '.join(other)}: "
                 "give evaluate and the policies the scenario of the environment, which is "
@@ -183,7 +186,8 @@ def _check_copy(policy: Policy) -> None:
 
 def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[str]:
     """The fields in which two systems differ."""
-    theirs, ours = one.to_dict(), other.to_dict()
+    theirs = one.to_dict()
+    ours = other.to_dict()
     names = [name for name in ours if name not in ignored]
     return [name for name in names if not np.array_equal(ours[name], theirs[name])]
 

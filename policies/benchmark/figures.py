@@ -78,7 +78,8 @@ def save_plots(
     `rounds` has the rounds of the board's runs. Each figure is written in all `formats`, ``"png"``
     or ``"pdf"``.
     """
-    ranking, energy = partial(draw_ranking, board=board), partial(draw_energy, rounds=rounds)
+    ranking = partial(draw_ranking, board=board)
+    energy = partial(draw_energy, rounds=rounds)
     panels: dict[str, Panel] = {"energy": energy}
     grids: dict[str, list[list[Panel]]] = {"overview": [[ranking]]}
     if "test_accuracy" in rounds:
@@ -114,9 +115,11 @@ def save_figure(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows, columns = len(grid), max(map(len, grid))
+    rows = len(grid)
+    columns = max(map(len, grid))
     with mpl.style.context(["default", _PRINT]):
-        width, height = min(panel_size[0] * columns, _PAGE), panel_size[1] * rows
+        width = min(panel_size[0] * columns, _PAGE)
+        height = panel_size[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         parts = list(figure.subfigures(rows, squeeze=False).flat) if rows_apart else [figure]
@@ -192,10 +195,12 @@ def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
 
 def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
     """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
-    runs, x = values.to_numpy(), values.index
+    runs = values.to_numpy()
+    x = values.index
     axes.plot(x, runs.mean(axis=1), **style)
     if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
-        mean, half = runs.mean(axis=1), half_width(runs)
+        mean = runs.mean(axis=1)
+        half = half_width(runs)
         low, high = np.clip([mean - half, mean + half], 0.0, most)
         axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         _note(axes, "95 % interval", linewidth=6, alpha=0.3)
@@ -254,20 +259,25 @@ def draw_ranking(axes: Axes, board: Board) -> None:
 
     This is the time to the target, or the total time if no policy always reaches the target.
     """
-    runs, time = dict(by_policy(board.summary)), judged_by(board.summary)
+    runs = dict(by_policy(board.summary))
+    time = judged_by(board.summary)
     if all(group[time].isna().any() for group in runs.values()):
         time = "total_time"
     unit, length = time_unit(float(board.summary[time].max()))
-    chosen, dots = looks(list(runs)), []
+    chosen = looks(list(runs))
+    dots = []
     for name in ranked(board.summary):
         values = runs[name][time] / length
         value: Interval | None = mean_interval(values)
-        missed, note = int(values.isna().sum()), ""
+        missed = int(values.isna().sum())
+        note = ""
         if missed:
-            value, note = None, f"target missed in {missed} of {len(values)} runs"
+            value = None
+            note = f"target missed in {missed} of {len(values)} runs"
         elif len(values) < LEAST_SEEDS:
             value = Interval(float(values.mean()), math.nan, math.nan)
-        label, ok = "\n".join(wrapped(_label(name, runs[name]), 26)), is_ok(runs[name])
+        label = "\n".join(wrapped(_label(name, runs[name]), 26))
+        ok = is_ok(runs[name])
         dots.append(Dot(label, value, note, chosen[name].color, filled=ok))
     draw_dots(axes, dots)
     goal = "Total time"
@@ -342,7 +352,8 @@ def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
 
 def draw_partition(axes: Axes, counts: FloatArray) -> None:
     """Samples of each class on each device, stacked, of counts of shape (N, C)."""
-    devices, colors = np.arange(len(counts)), mpl.colormaps["viridis"]
+    devices = np.arange(len(counts))
+    colors = mpl.colormaps["viridis"]
     base = np.zeros(len(counts))
     for label, height in enumerate(counts.T):
         color = colors(label / max(counts.shape[1] - 1, 1))
@@ -386,7 +397,8 @@ def draw_limit(axes: Axes, level: float, label: str) -> None:
 
 def draw_bound(axes: Axes, level: float, label: str = "lower bound") -> None:
     """A line at a lower bound and a shade below it; call it last, as it reads the axis limits."""
-    scale, top = axes.yaxis.get_transform(), axes.get_ylim()[1]
+    scale = axes.yaxis.get_transform()
+    top = axes.get_ylim()[1]
     low, high = scale.transform([level, top])
     below = float(scale.inverted().transform(low - 0.08 * (high - low)))
     bottom = min(axes.get_ylim()[0], below)

@@ -55,7 +55,8 @@ def rounded(interval: Interval, most_decimals: int) -> str:
 
     The half-width is rounded up to two digits, and the mean to the same decimal place.
     """
-    mean, half = interval.mean, (interval.high - interval.low) / 2
+    mean = interval.mean
+    half = (interval.high - interval.low) / 2
     if not half > 1e-12 * abs(mean):  # all values are the same, except for rounding
         return digits(mean, most_decimals)
     up = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(half)

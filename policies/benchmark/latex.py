@@ -70,7 +70,9 @@ def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
     """Header rows: groups of columns with rules below them, and two rows of column names."""
-    groups, rules, place = "", "", 2
+    groups = ""
+    rules = ""
+    place = 2
     for group, each in itertools.groupby(columns, lambda column: column.group):
         wide = len(list(each))
         groups += rf" & \multicolumn{{{wide}}}{{c}}{{{group}}}"

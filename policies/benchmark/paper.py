@@ -129,7 +129,8 @@ def baselines(options: Options, name: str) -> Figure:
 
     def draw(results: Results) -> Drawn:
         time = {label: total_time(run) for label, run in results.runs().items()}
-        stated, where = paper_savings(name), matching_mu(name, time)
+        stated = paper_savings(name)
+        where = matching_mu(name, time)
         rows = []
         for saver, other in (*stated, ("LROA", "DivFL")):
             row = {"scenario": name, "policy": saver, "against": other}
@@ -211,7 +212,8 @@ def lambda_sweep(options: Options, name: str) -> Figure:
 
 def v_sweep(options: Options, name: str) -> Figure:
     """Energy and objective of LROA under different V."""
-    values, budget = options.nu or (1e3, 1e4, 1e5, 1e6), options.system(name).energy_budget_j.mean()
+    values = options.nu or (1e3, 1e4, 1e5, 1e6)
+    budget = options.system(name).energy_budget_j.mean()
     curves = [Curve(f"ν = {nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
     def draw(results: Results) -> Drawn:
@@ -266,7 +268,9 @@ def k_sweep(options: Options, name: str) -> Figure:
 
     def draw(results: Results) -> Drawn:
         runs = results.runs()
-        chosen, short, rows = [], {}, []
+        chosen = []
+        short = {}
+        rows = []
         for size, label in every:
             start = f"{label}, K = {size}, "
             grid = {point: run for point, run in runs.items() if point.startswith(start)}
@@ -322,7 +326,8 @@ def bound(options: Options, name: str) -> Figure:
     curves = [Curve(f"{nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
     def draw(results: Results) -> Drawn:
-        data, rows = [], []
+        data = []
+        rows = []
         least = late_rounds(results.bounds)["bound"].mean()
         for nu, run in zip(values, results.runs().values(), strict=True):
             late = late_rounds(run)

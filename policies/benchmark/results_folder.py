@@ -109,7 +109,8 @@ def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str,
     """Reject a folder that holds results of other options, or unrelated files of these names."""
     instead = "give another folder with --out, or replace its results with --overwrite"
     if not old:
-        if present := [name for name in (kind.config, *kind.results) if (folder / name).exists()]:
+        present = [name for name in (kind.config, *kind.results) if (folder / name).exists()]
+        if present:
             raise ValueError(
                 f"{str(folder)!r} holds {present[0]}, which does not belong to a {kind.name}: "
                 f"{instead}"

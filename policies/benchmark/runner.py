@@ -144,7 +144,8 @@ def run_jobs(
                 results[index] = outcome
                 if index in files:
                     _save(outcome, files[index])
-                if (checkpoint := left[index].checkpoint) is not None:
+                checkpoint = left[index].checkpoint
+                if checkpoint is not None:
                     checkpoint.remove()
             bar.advance(bar.task_ids[0])
     for index, model in models_of.items():

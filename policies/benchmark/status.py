@@ -19,20 +19,29 @@ from scipy.special import pdtrik, stdtrit
 
 from fl_edge_env.typing import BoolArray, FloatArray
 
-OK, OVER_BUDGET, LEAVES_OUT = "ok", "over budget", "leaves out"
-OVERWEIGHTS, TOO_SHORT = "overweights", "too short"
+OK = "ok"
+OVER_BUDGET = "over budget"
+LEAVES_OUT = "leaves out"
+OVERWEIGHTS = "overweights"
+TOO_SHORT = "too short"
 
 # The limits: energy over the budget, of each device and in the mean of all; influence and
 # participation of each device over its fair amount; the fraction of all participation that devices
 # may lack together; the filled fraction of the cohort; the sum of the weights of a round; and the
 # fair number of participations of each device in all runs together.
-DEVICE_ENERGY, ALL_ENERGY = 1.10, 1.03
-INFLUENCE, PARTICIPATION, LACKING, FILLED = 0.5, 0.5, 0.05, 0.9
-WEIGHT, ASKED = 1.1, 2.0
+DEVICE_ENERGY = 1.10
+ALL_ENERGY = 1.03
+INFLUENCE = 0.5
+PARTICIPATION = 0.5
+LACKING = 0.05
+FILLED = 0.9
+WEIGHT = 1.1
+ASKED = 2.0
 
 # The limits of energy in the rounds until a target. They are wider than in the whole run, because
 # virtual queues that start empty let a policy overspend at first: LROA by 9 % on the digits.
-DEVICE_ENERGY_UNTIL_TARGET, ALL_ENERGY_UNTIL_TARGET = 1.25, 1.15
+DEVICE_ENERGY_UNTIL_TARGET = 1.25
+ALL_ENERGY_UNTIL_TARGET = 1.15
 
 # In influence, a weight that a policy sets counts up to this many times w / rho. With the weight
 # w / rho, a device that meets its participation target has exactly its data share in the aggregate.
@@ -193,7 +202,8 @@ def _judge(
 ) -> Status:
     """The status with these limits on the energy of a device and of all together."""
     energy, influence, participation = _rules(accounts, device)
-    mean, drawn = accounts.energy.mean(axis=0), accounts.drawn
+    mean = accounts.energy.mean(axis=0)
+    drawn = accounts.drawn
     if drawn:
         over = mean > device
         all_over = bool(accounts.energy.mean() > together)
@@ -201,7 +211,8 @@ def _judge(
         over = energy.beyond()
         excess_of_all = accounts.energy.mean() - together
         all_over = len(energy.ratio) > 1 and excess_of_all > _margin_together(energy)
-    spends, misses = [], []
+    spends = []
+    misses = []
     if over.any():
         excess = 100 * (mean[over].max() - 1)
         spends.append(f"{_some(over)} devices up to {excess:,.0f} % over budget")
@@ -251,7 +262,8 @@ def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
     if seeds == 1:
         return "One seed cannot show whether an excess is chance: only expected energies count."
     bounds = [sensitivity(each) for each in passed]
-    device, together = max(each.device for each in bounds), max(each.together for each in bounds)
+    device = max(each.device for each in bounds)
+    together = max(each.together for each in bounds)
     influence = min(each.influence for each in bounds)
     hidden = []
     if device > 4 / 3:
@@ -340,7 +352,8 @@ class _Rule(NamedTuple):
     def _by_lumps(self) -> FloatArray:
         """The means farthest beyond the limits that a Poisson number of lumps explains."""
         lump = self._lump()
-        level, mean = LEVEL / lump.size, self.limit / lump
+        level = LEVEL / lump.size
+        mean = self.limit / lump
         number = np.add(pdtrik(1.0 - level, mean), 1.0) if self.sign > 0 else pdtrik(level, mean)
         farthest: FloatArray = np.asarray(number, np.float64) * lump
         return farthest
@@ -349,7 +362,8 @@ class _Rule(NamedTuple):
 def _rules(accounts: DeviceAccounts, device: float = DEVICE_ENERGY) -> tuple[_Rule, _Rule, _Rule]:
     """The limits of energy (`device`, or one participation more), influence and participation."""
     asked = _asked(accounts)
-    one, often = 1.0 / asked, accounts.participation.mean(axis=0)
+    one = 1.0 / asked
+    often = accounts.participation.mean(axis=0)
     # A participation costs less if a device participates more often than its fair number.
     each = accounts.energy.mean(axis=0) / np.maximum(often, 1e-9)
     one_energy = one * np.where(often > 0, np.clip(each, 1e-3, 1.0), 1.0)
@@ -372,10 +386,12 @@ def _lacking(accounts: DeviceAccounts) -> float:
     if seeds < 3:  # with two seeds, each alone would choose for the other
         return 0.0
     asked = _asked(accounts)
-    got, least = accounts.influence, np.ones(devices)
+    got = accounts.influence
+    least = np.ones(devices)
     if not accounts.drawn:
         even = _even(asked)
-        got, least = accounts.participation / even, np.floor(asked * even + 1e-9) / (asked * even)
+        got = accounts.participation / even
+        least = np.floor(asked * even + 1e-9) / (asked * even)
     others = (got.sum(axis=0) - got) / (seeds - 1)
     lacking = ((least - got) * (others < least)).sum(axis=1) / devices
     most = _LUMP / 2 * float(accounts.lasting.max()) * float(np.mean(1.0 / asked)) / devices

@@ -72,7 +72,8 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     # Names with a known marker choose first.
     for name in sorted(names, key=lambda name: name.partition(", ")[2] not in _MARKERS):
         family, _, variant = name.partition(", ")
-        color, line = _COLORS[places[family] % len(_COLORS)], _LINES[places[family] % len(_LINES)]
+        color = _COLORS[places[family] % len(_COLORS)]
+        line = _LINES[places[family] % len(_LINES)]
         markers = [*([_MARKERS[variant]] if variant in _MARKERS else []), *_MORE_MARKERS]
         options = [Look(color, line, marker) for marker in markers]
         chosen[name] = next((one for one in options if one not in chosen.values()), options[-1])

@@ -111,7 +111,8 @@ def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
     The others follow by the number of settings in which they are ok, then by mean rank. A policy
     that is ahead of another in every setting is ahead here.
     """
-    good, ranks = dict[str, list[bool]](), dict[str, list[int]]()
+    good = dict[str, list[bool]]()
+    ranks = dict[str, list[int]]()
     for summary in summaries:
         runs = dict(by_policy(summary))
         for rank, name in enumerate(ranked(summary)):
@@ -137,7 +138,8 @@ def comparison_table(
     """
     whole = sheet_of(board, leader=leader)
     by_importance = sorted(whole.columns, key=lambda column: column.importance)
-    hidden, needed = 0, _width(_table(whole))
+    hidden = 0
+    needed = _width(_table(whole))
     sheet = whole
     while _width(_table(sheet)) > width and len(sheet.columns) > _LEAST_COLUMNS:
         hidden += 1
@@ -172,7 +174,8 @@ def _table(sheet: Sheet) -> Table:
 
 def _notes(board: Board, sheet: Sheet, width: int) -> list[str]:
     """The reasons of policies that are not ok, as many as fit, and what the runs cannot show."""
-    runs, notes = dict(by_policy(board.summary)), list[str]()
+    runs = dict(by_policy(board.summary))
+    notes = list[str]()
     bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in sheet.names[sheet.good :]]
     for shown in range(len(bad), -1, -1):
         left = len(bad) - shown
@@ -209,7 +212,8 @@ def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
     names = ranked_overall(list(summaries.values()))
     rows = [["setting", *names], ["---", *["---:"] * len(names)]]
     for setting, summary in summaries.items():
-        runs, time = dict(by_policy(summary)), judged_by(summary)
+        runs = dict(by_policy(summary))
+        time = judged_by(summary)
         unit, length = time_unit(float(summary["total_time"].max()))
         cells = {name: _reached(group[time] / length) for name, group in runs.items()}
         cells |= {name: f"({cells[name]})" for name in runs if not is_ok(runs[name])}
@@ -228,7 +232,8 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 
 def sheet_of(board: Board, status: str = "status", *, leader: bool) -> Sheet:
     """The table of a board as texts, with this column of the summary as the status."""
-    summary, names = board.summary, ranked(board.summary)
+    summary = board.summary
+    names = ranked(board.summary)
     first = names[0] if leader else str(summary["policy"].iloc[0])
     time = judged_by(summary) if leader else "total_time"
     reference = summary[summary["policy"] == first].set_index("seed")[time]
@@ -266,7 +271,9 @@ def _columns(
     """
     few, two, three = (partial(_numbers, most_decimals=most) for most in (1, 2, 3))
     none = partial(_numbers, most_decimals=0)
-    outcome, constraints, distance = "outcome", "constraints", "distance"
+    outcome = "outcome"
+    constraints = "constraints"
+    distance = "distance"
     return [
         (outcome, "time to\n{goal}, {unit}", 13, "time_to_target", 1 / length, _reached),
         (outcome, "final\naccuracy, %", 8, "final_accuracy", 100, two),
@@ -302,7 +309,8 @@ def _range(values: pd.Series) -> str:
     """The rounded range over seeds, for numbers that take few values; for few seeds the values."""
     if len(values) < LEAST_SEEDS:
         return ", ".join(f"{value:.0f}" for value in values)
-    low, high = f"{values.min():.0f}", f"{values.max():.0f}"
+    low = f"{values.min():.0f}"
+    high = f"{values.max():.0f}"
     return low if low == high else f"{low}–{high}"
 
 

@@ -67,7 +67,8 @@ class BatchVecEnv(VecEnv):
                 "credit 'difference' is for rows of devices and the objective 'penalty', got "
                 f"rows = {rows!r} and objective = {scenario.objective!r}"
             )
-        self.batch, self.credit = FlatVectorEnv(self.systems), credit
+        self.batch = FlatVectorEnv(self.systems)
+        self.credit = credit
         self.scaling = self.batch.scaling
         self._rows_each = scenario.num_devices if rows == "devices" else 1
         self._by_device = rows == "devices"
@@ -100,7 +101,8 @@ class BatchVecEnv(VecEnv):
         self,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray, list[dict[str, Any]]]:
         """Play one round in every system; infos are empty except at the end of an episode."""
-        batch, simulator = self.batch.num_envs, self.systems.simulator
+        batch = self.batch.num_envs
+        simulator = self.systems.simulator
         action = self._actions
         if self._by_device:
             action = action.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)

@@ -58,7 +58,8 @@ class Decisions(NamedTuple):
 @compiled
 def _admit(row: int, options: Options, problem: Problem) -> float:
     """Write which devices may participate; return their deadline, infinity if none meets it."""
-    t, latest = problem.t, options.latest
+    t = problem.t
+    latest = options.latest
     reach = math.inf
     for n in range(t.shape[1]):
         t[PARTICIPATION, n] = options.participation[row, n]
@@ -78,9 +79,11 @@ def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: 
     If no device can finish by ``latest``, decisions ignore it, and with `bound_only` the bound is
     infinite.
     """
-    rounds, options = Rounds(*rounds), Options(*options)
+    rounds = Rounds(*rounds)
+    options = Options(*options)
     problem = new_problem(rounds)
-    t, tangents = problem.t, problem.tangents
+    t = problem.t
+    tangents = problem.tangents
     num_devices = t.shape[1]
     f, p, participates, deadline, objective, lower = results
     for row in range(begin, end):
@@ -99,7 +102,8 @@ def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: 
         _, _, size = select(tau, tau, tau, problem)
         for member in range(size):
             participates[row, problem.members[member]] = True
-        longest, value = 0.0, 0.0
+        longest = 0.0
+        value = 0.0
         for n in range(num_devices):
             if participates[row, n]:
                 f[row, n], p[row, n] = on_time(tau, tangents[START, n], n, t)[:2]
@@ -133,7 +137,9 @@ def meet_rows(
     participates, latest = options
     f, p = results
     problem = new_problem(rounds)
-    t, tangents, members = problem.t, problem.tangents, problem.members
+    t = problem.t
+    tangents = problem.tangents
+    members = problem.members
     for row in range(begin, end):
         begin_round(rounds.gain[row], rounds.queue[row], t)
         begin_deadlines(t)
@@ -151,4 +157,5 @@ def meet_rows(
         for n in range(t.shape[1]):
             f[row, n], p[row, n] = on_time(deadline, tangents[START, n], n, t)[:2]
             if participates[row, n] and t[LEAST, n] > reach:
-                f[row, n], p[row, n] = t[F_MIN, n], t[P_MIN, n]
+                f[row, n] = t[F_MIN, n]
+                p[row, n] = t[P_MIN, n]

@@ -37,7 +37,8 @@ _TOLERANCE = 1e-4
 _SETTLED = 0.02
 # Steps of the ascent for a constraint that is violated by 100 %: of the price of participation, as
 # a fraction of the round time, and of the logarithm of the price of energy.
-_TIME_STEP, _LOG_STEP = 0.02, 2.0
+_TIME_STEP = 0.02
+_LOG_STEP = 2.0
 
 
 class DualPrices(NamedTuple):
@@ -214,7 +215,8 @@ def _common_price(
     """The common price of energy at which all devices together meet their budgets [s/J]."""
     budget = float(np.sum(scenario.energy_budget_j))
     target = float(np.sum(lyapunov.participation_target(scenario)))
-    low, high = 1e-7 * most, 0.1 * most
+    low = 1e-7 * most
+    high = 0.1 * most
     while high > 1.01 * low:
         middle = float(np.sqrt(low * high))
         m = np.full(scenario.num_devices, middle)

@@ -75,7 +75,8 @@ def new_problem(rounds: Rounds) -> Problem:
     t = begin_table(rounds.constants)
     size = min(rounds.cohort_size, t.shape[1])
     tangents = np.empty((5, t.shape[1]))
-    members, costs = np.empty(size, dtype=np.int64), np.empty(size)
+    members = np.empty(size, dtype=np.int64)
+    costs = np.empty(size)
     return Problem(rounds.V, t, tangents, members, costs)
 
 
@@ -100,16 +101,19 @@ def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray)
                 child += 1
             if costs[child] <= cost:
                 break
-            members[at], costs[at] = members[child], costs[child]
+            members[at] = members[child]
+            costs[at] = costs[child]
             at = child
     else:
         at = size
         size += 1
         while at > 0 and costs[(at - 1) // 2] < cost:
             parent = (at - 1) // 2
-            members[at], costs[at] = members[parent], costs[parent]
+            members[at] = members[parent]
+            costs[at] = costs[parent]
             at = parent
-    members[at], costs[at] = n, cost
+    members[at] = n
+    costs[at] = cost
     return size
 
 
@@ -120,16 +124,20 @@ def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
     By duality a tangent bounds the cost from below at every deadline, for any slope. A device that
     cannot meet the deadline gets the tangent at its least time.
     """
-    t, tangents = problem.t, problem.tangents
+    t = problem.t
+    tangents = problem.tangents
     _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t)
     _, _, time, energy = best_at(1.0 / rate, n, t)
     tangents[RENEWED, n] = at
     old = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
-    value, slope = t[QUEUE, n] * energy - t[PARTICIPATION, n], t[QUEUE, n] * rate
+    value = t[QUEUE, n] * energy - t[PARTICIPATION, n]
+    slope = t[QUEUE, n] * rate
     new = value + slope * (time - tau)
     if old > new:
         return float(old)
-    tangents[VALUE, n], tangents[SLOPE, n], tangents[TIME, n] = value, slope, time
+    tangents[VALUE, n] = value
+    tangents[SLOPE, n] = slope
+    tangents[TIME, n] = time
     return float(new)
 
 
@@ -143,7 +151,8 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
     respect to tau, and the size of the cohort.
     """
     V, t, tangents, members, costs = problem
-    size, bar = int(np.int64(0)), math.inf  # with a plain 0, `_offer` compiles twice
+    size = int(np.int64(0))  # with a plain 0, `_offer` compiles twice
+    bar = math.inf
     for n in range(t.shape[1]):
         if t[FIRST, n] > latest:
             continue
@@ -156,7 +165,9 @@ def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[floa
                 continue
         size = _offer(n, cost, size, members, costs)
         bar = _bar(size, costs)
-    value, slope, magnitude = V * tau, V, V * tau
+    value = V * tau
+    slope = V
+    magnitude = V * tau
     for member in range(size):
         n = members[member]
         value += costs[member]
@@ -178,11 +189,13 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
     least = 0.0
     for member in range(size):
         least = max(least, t[LEAST, members[member]])
-    low, high = least, latest
+    low = least
+    high = latest
     above = False  # whether the optimum is known to be above low
     tau = min(max(tau, least), latest)
     for step in range(100):
-        saved, bend = 0.0, 0.0
+        saved = 0.0
+        bend = 0.0
         for member in range(size):
             n = members[member]
             _, tangents[START, n], rate, fall = on_time(tau, tangents[START, n], n, t)
@@ -191,7 +204,8 @@ def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> flo
         if saved >= V:
             if tau == latest:
                 return tau
-            low, above = tau, True
+            low = tau
+            above = True
         elif tau == least:
             return tau
         else:
@@ -247,7 +261,8 @@ def _descend(tau: float, best: float, latest: float, problem: Problem) -> tuple[
         if not value < best:
             break
         small = best - value <= 1e-12 * abs(value)
-        best, best_tau = value, tau
+        best = value
+        best_tau = tau
         if small:
             break
         tau = best_deadline(size, tau, latest, problem)
@@ -272,7 +287,8 @@ def _reach_right(
     with the same lines. Renewing tangents at one end may lower them at the other, so the end that
     is computed last renews none.
     """
-    t, members = problem.t, problem.members
+    t = problem.t
+    members = problem.members
     for _ in range(100):
         value, slope, _ = select(end, end, at, problem)
         if value >= goal or end <= at:
@@ -322,11 +338,14 @@ def start(latest: float, problem: Problem) -> float:
     The tangents are at the prices at which K devices would split the worth of time evenly.
     """
     V, t, tangents, members, costs = problem
-    share, slowest = V / costs.size, 0.0
+    share = V / costs.size
+    slowest = 0.0
     for n in range(t.shape[1]):
         _, tangents[START, n], time, energy = best_at(t[QUEUE, n] / share, n, t)
         tangents[VALUE, n] = t[QUEUE, n] * energy - t[PARTICIPATION, n]
-        tangents[SLOPE, n], tangents[TIME, n], tangents[RENEWED, n] = share, time, math.inf
+        tangents[SLOPE, n] = share
+        tangents[TIME, n] = time
+        tangents[RENEWED, n] = math.inf
         if t[FIRST, n] < math.inf:
             slowest = max(slowest, tangents[TIME, n])
     _, _, size = select(slowest, _LARGEST, math.inf, problem)
@@ -342,7 +361,8 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
 
     The search starts at the deadline tau, with the present tangents.
     """
-    V, t = problem.V, problem.t
+    V = problem.V
+    t = problem.t
     least = math.inf
     for n in range(t.shape[1]):
         if t[FIRST, n] < math.inf:
@@ -351,13 +371,17 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
     floor = _least_costs(problem)
     if not (abs(best) < math.inf and abs(floor) < math.inf):
         return tau, -math.inf  # an overflow proves nothing
-    lower, at = best, tau
+    lower = best
+    at = tau
     stack = np.empty((128, 2))  # intervals of deadlines
-    stack[0, 0], stack[0, 1] = least, latest
-    size, used = 1, 0
+    stack[0, 0] = least
+    stack[0, 1] = latest
+    size = 1
+    used = 0
     while size > 0:
         size -= 1
-        a, b = stack[size, 0], stack[size, 1]
+        a = stack[size, 0]
+        b = stack[size, 1]
         b = min(b, (1.0 + _ROUNDING) * (best - floor) / V)  # beyond, time alone costs too much
         if not a <= b:
             continue
@@ -375,15 +399,18 @@ def search(tau: float, problem: Problem, tolerance: float, latest: float) -> tup
                 at = tau
                 select(at, at, at, problem)
         slack = tolerance * max(abs(best), V * least)
-        goal, aim = best - slack, best - 0.9 * slack
+        goal = best - slack
+        aim = best - 0.9 * slack
         right, bound = _reach_right(at, b, goal, aim, problem)
         lower = min(lower, bound)
         left, bound = _reach_left(at, a, goal, aim, problem)
         lower = min(lower, bound)
         if a < left:
-            stack[size, 0], stack[size, 1] = a, left
+            stack[size, 0] = a
+            stack[size, 1] = left
             size += 1
         if right < b:
-            stack[size, 0], stack[size, 1] = right, b
+            stack[size, 0] = right
+            stack[size, 1] = b
             size += 1
     return tau, lower

@@ -5,7 +5,7 @@ P2 minimises over f and p in their ranges and q on the simplex
     V sum_n (q_n T_n + lambda w_n^2 / q_n) + sum_n Q_n (pi_n E_n - budget_n),
 
 where T_n and E_n are a device's time and energy and pi_n = 1 - (1 - q_n)^K. `policies.p2.kernel`
-has the algorithm.
+has the algorithm, and `policies.p2.certificate` the bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fl_edge_env.typing import FloatArray
 from policies.solvers.inputs import ERROR, Rounds, check_rounds, like_gains, rows
 
 if TYPE_CHECKING:
-    from policies.p2.kernel import Bounds, Decisions
+    from policies.p2.certificate import Bounds
+    from policies.p2.kernel import Decisions
 
 Variant = Literal["derived", "paper"]
 
@@ -136,10 +137,10 @@ def _descend(rounds: Rounds, q: FloatArray, paper: bool) -> Decisions:
 
 def _bound(rounds: Rounds, q: FloatArray, objective: FloatArray, *, branch: bool) -> Bounds:
     """Bound P2 from below in rounds for which decisions are known."""
-    from policies.p2 import kernel
+    from policies.p2 import certificate
 
-    bounds = kernel.Bounds(np.empty_like(q), np.empty_like(q), np.empty(len(q)))
-    rounds.run(kernel.bound_rows, (q, objective, branch), bounds)
+    bounds = certificate.Bounds(np.empty_like(q), np.empty_like(q), np.empty(len(q)))
+    rounds.run(certificate.bound_rows, (q, objective, branch), bounds)
     return bounds
 
 
@@ -166,7 +167,9 @@ def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
     devices. The starts are the minimisers at both ends of the bracket, the lower ones with the
     remaining probability on one device, and single devices.
     """
-    q, objective, num_devices = decisions.q, decisions.objective, decisions.q.shape[1]
+    q = decisions.q
+    objective = decisions.objective
+    num_devices = decisions.q.shape[1]
     low, high, bound = _bound(rounds, q, objective, branch=False)
     scale = np.abs(objective) + _errors(rounds, q)
     *_, time, energy = _resources(rounds, np.ones_like(q))
@@ -174,7 +177,8 @@ def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
     with np.errstate(invalid="ignore"):  # infinities prove nothing
         closed = objective - bound <= 1e-9 * scale
     for row in np.flatnonzero(~closed):
-        jumping, cheapest = np.argsort(low[row] - high[row])[:8], np.argsort(alone[row])[:8]
+        jumping = np.argsort(low[row] - high[row])[:8]
+        cheapest = np.argsort(alone[row])[:8]
         single = np.full((len(cheapest), num_devices), 1e-3 / num_devices)
         np.put_along_axis(single, cheapest[:, None], 1.0, axis=1)
         rest = np.repeat(low[row, None], len(jumping), axis=0)

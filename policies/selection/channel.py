@@ -41,7 +41,8 @@ class ProportionalFair(Selector):
 
     def select(self, candidates: Candidates) -> IntArray:
         """Choose the largest relative gains; see `Selector.select`."""
-        mean, gain = self.memory["mean_gain"], candidates.channel_gain
+        mean = self.memory["mean_gain"]
+        gain = candidates.channel_gain
         mean = mean + (gain - mean) / candidates.number
         self.memory["mean_gain"] = mean
         return smallest(-gain / mean, candidates.available, self.scenario.cohort_size)

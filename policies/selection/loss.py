@@ -45,10 +45,20 @@ class PowerOfChoice(Selector):
 
 
 # Constants of Oort, the defaults of its authors' code in FedScale.
-_EXPLORE, _EXPLORE_DECAY, _LEAST_EXPLORE, _SAMPLE_WINDOW = 0.9, 0.98, 0.3, 5
-_CLIP, _STALENESS, _SLOWNESS = 0.9, 0.1, 2.0
-_FIRST_PERCENTILE, _PACE, _PACE_ROUNDS, _STEADY, _SHARP = 30.0, 5.0, 20, 0.1, 5.0
-_CUT_OFF, _POOL = 0.05, 10
+_EXPLORE = 0.9
+_EXPLORE_DECAY = 0.98
+_LEAST_EXPLORE = 0.3
+_SAMPLE_WINDOW = 5
+_CLIP = 0.9
+_STALENESS = 0.1
+_SLOWNESS = 2.0
+_FIRST_PERCENTILE = 30.0
+_PACE = 5.0
+_PACE_ROUNDS = 20
+_STEADY = 0.1
+_SHARP = 5.0
+_CUT_OFF = 0.05
+_POOL = 10
 
 
 class Oort(Selector):
@@ -93,7 +103,8 @@ class Oort(Selector):
             raise ValueError("Oort decides one system at a time, as training does")
         count = min(self.scenario.cohort_size, int(candidates.available.sum()))
         seen = self.memory["last_round"] > 0
-        new, known = candidates.available & ~seen, candidates.available & seen
+        new = candidates.available & ~seen
+        known = candidates.available & seen
         explore = max(_EXPLORE * _EXPLORE_DECAY ** int(self.memory["number"]), _LEAST_EXPLORE)
         exploited = min(count - max(int(count * explore), 1), int(known.sum()))
         exploited = max(exploited, count - int(new.sum()))
@@ -118,9 +129,11 @@ class Oort(Selector):
 
     def score(self, candidates: Candidates) -> FloatArray:
         """The score of each device, shape (N,), meaningful for known devices only."""
-        utility, last = self.memory["utility"], np.maximum(self.memory["last_round"], 1)
+        utility = self.memory["utility"]
+        last = np.maximum(self.memory["last_round"], 1)
         present = np.sort(utility[candidates.available])
-        low, high = 0.999 * present[0], present[-1]
+        low = 0.999 * present[0]
+        high = present[-1]
         clipped = np.minimum(utility, present[int(_CLIP * present.size)])
         fresh = np.sqrt(_STALENESS * np.log(self.memory["number"]) / last)
         score: FloatArray = (clipped - low) / max(high - low, 1e-4) + fresh
@@ -130,7 +143,8 @@ class Oort(Selector):
         """Update utilities, from `local_loss_rms`, and the pace; see `Selector.learn`."""
         if "energy_spent" not in info:  # a reset
             return
-        devices, memory = np.flatnonzero(info["participants"]), self.memory
+        devices = np.flatnonzero(info["participants"])
+        memory = self.memory
         number = memory["number"] + 1
         utility = self.scenario.num_samples[devices] * info["local_loss_rms"][devices]
         known = memory["last_round"][devices] > 0
@@ -140,7 +154,8 @@ class Oort(Selector):
         memory["taken_in"][0] += utility[known].mean() if known.any() else 0.0
         if number % _PACE_ROUNDS == 0:
             now, before = memory["taken_in"]
-            change, percentile = abs(now - before), memory["percentile"]
+            change = abs(now - before)
+            percentile = memory["percentile"]
             if number > _PACE_ROUNDS and change <= _STEADY * before:
                 memory["percentile"] = np.minimum(percentile + _PACE, 100.0)
             elif number > _PACE_ROUNDS and change >= _SHARP * before:

@@ -15,7 +15,9 @@ from fl_edge_env.typing import FloatArray, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
 _POWERS = 24  # candidates for a device's p
-_SAMPLED, _LEAST_ROUNDS = 1_000_000, 100  # simulated gains for the typical times
+# Simulated gains for the typical times, and the least number of their rounds.
+_SAMPLED = 1_000_000
+_LEAST_ROUNDS = 100
 
 
 class Quickest(Selector):
@@ -75,7 +77,8 @@ class Quickest(Selector):
         p is the best of 24 powers from p_min to p_max, and f is what the remaining energy allows,
         at most f_max. If even f_min and p_min need more, they are used.
         """
-        scenario, gain = self.scenario, channel_gain[..., None, :]
+        scenario = self.scenario
+        gain = channel_gain[..., None, :]
         upload = physics.upload_time(gain, self._powers, scenario)  # (..., 24, N)
         rest = scenario.energy_budget_j / self._target - self._powers * upload
         allowed = np.sqrt(np.maximum(rest, 0.0) / scenario.energy_per_hz2)
@@ -92,7 +95,8 @@ class Quickest(Selector):
 
     def select(self, candidates: Candidates) -> IntArray:
         """Choose the smallest scores in the group whose turn it is; see `Selector.select`."""
-        count, rounds = self.memory["count"], candidates.number - 1
+        count = self.memory["count"]
+        rounds = candidates.number - 1
         ahead = count - self._target * rounds
         score = candidates.time / self._typical_time + self._catch_up * ahead
         served = np.add.reduceat(count[..., self._order], self._starts, axis=-1)

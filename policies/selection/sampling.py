@@ -17,7 +17,8 @@ from policies.selection.selector import Candidates, Selector
 # a device with a small norm would hardly be drawn again, and then with an unbounded weight.
 _UNIFORM_SHARE = 0.1
 # Bisection: halvings of the logarithm, and the least relative distance to the shortest time.
-_HALVINGS, _LEAST_DISTANCE = 80, 1e-60
+_HALVINGS = 80
+_LEAST_DISTANCE = 1e-60
 
 
 class _NormSampling(Selector):
@@ -116,7 +117,8 @@ def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float)
     def at(distance: FloatArray) -> FloatArray:
         return norm_probabilities(np.sqrt(error / (longer + distance)))
 
-    low, high = _LEAST_DISTANCE * shortest, shortest.copy()
+    low = _LEAST_DISTANCE * shortest
+    high = shortest.copy()
     if constant == 0:
         return at(high)
     for _ in range(_HALVINGS):
@@ -126,7 +128,8 @@ def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(q > 0, error / q, 0.0).sum(axis=-1, keepdims=True)
         too_far = (shortest - distance) * (share + constant) < mean_time * constant
-        low, high = np.where(too_far, low, distance), np.where(too_far, distance, high)
+        low = np.where(too_far, low, distance)
+        high = np.where(too_far, distance, high)
     free = np.where(counts, np.inf, time)
     least = free.min(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -58,7 +58,8 @@ class Scheduler(Policy):
             made = ": create one with the scenario" if isinstance(given, type) else ""
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
-        self.name, own = selector.name, selector.resources
+        self.name = selector.name
+        own = selector.resources
         if own is not None and resources is not None:
             raise ValueError(
                 f"{selector.name} sets f and p itself: leave resources out, got {resources!r}"
@@ -82,7 +83,9 @@ class Scheduler(Policy):
     def reset(self, seed: int | Sequence[int]) -> None:
         """Forget the last episode; see `Policy.reset`."""
         seeds = np.asarray(seed, dtype=object)  # integers of any size
-        self._seeds, self._batch, self._number = seeds.ravel().tolist(), seeds.shape, 0
+        self._seeds = seeds.ravel().tolist()
+        self._batch = seeds.shape
+        self._number = 0
         self.selector.memory = self.selector.start(self._batch)
 
     def feedback(self, info: Mapping[str, Any]) -> None:
@@ -117,7 +120,8 @@ class Scheduler(Policy):
         named = Allocation(f, p, cohort=chosen).of_shape(gain.shape)
         named.validate(scenario)
         f, p, *parts = self._resources(gain, queue, scenario, named.participates)
-        bandwidth, first = parts[0] if parts else None, None
+        bandwidth = parts[0] if parts else None
+        first = None
         if self.selector.first is not None:
             number = np.count_nonzero(named.participates, axis=-1)
             first = np.minimum(self.selector.first, number)

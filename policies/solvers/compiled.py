@@ -54,7 +54,8 @@ def _announce() -> None:
 @contextmanager
 def _compiling() -> Iterator[None]:
     """Announce a long wait; compile without garbage collection, which takes a tenth of the time."""
-    timer, collects = Timer(_PATIENCE, _announce), gc.isenabled()
+    timer = Timer(_PATIENCE, _announce)
+    collects = gc.isenabled()
     timer.start()
     gc.disable()
     try:
@@ -94,7 +95,8 @@ class _Kept:
     """
 
     def __init__(self, folder: Path, name: str, function: Any) -> None:
-        self._folder, self._name = folder, name
+        self._folder = folder
+        self._name = name
         self._state = f"{__version__}-{_loaded(function)}"
 
     def _path(self, key: object) -> Path:

@@ -35,8 +35,10 @@ from policies.solvers.inputs import (
 )
 
 # Rows of a table: the constants, a device's state in a round, ...
-QUEUE, SNR = CONSTANTS, CONSTANTS + 1  # the energy queue, and h / N0
-LOG_MAX, RATE_MAX = CONSTANTS + 2, CONSTANTS + 3  # the logarithm and the rate at p_max
+QUEUE = CONSTANTS  # the energy queue
+SNR = CONSTANTS + 1  # h / N0
+LOG_MAX = CONSTANTS + 2  # the logarithm at p_max
+RATE_MAX = CONSTANTS + 3  # the rate at p_max
 # ... values for deadlines, ...
 LOG_MIN = CONSTANTS + 4  # the logarithm at p_min
 LEAST = CONSTANTS + 5  # the least time, at f_max and p_max
@@ -66,8 +68,10 @@ def begin_round(gain: FloatArray, queue: FloatArray, t: FloatArray) -> None:
         snr = gain[n] / t[NOISE, n]
         x = snr * t[P_MAX, n]
         log = math.log1p(x)
-        t[QUEUE, n], t[SNR, n] = queue[n], snr
-        t[LOG_MAX, n], t[RATE_MAX, n] = log, power_equation(x, log) / snr
+        t[QUEUE, n] = queue[n]
+        t[SNR, n] = snr
+        t[LOG_MAX, n] = log
+        t[RATE_MAX, n] = power_equation(x, log) / snr
 
 
 @compiled
@@ -84,7 +88,8 @@ def power_equation(x: float, log_x: float) -> float:
     """(1 + x) ln(1 + x) - x with ``log_x = ln(1 + x)``; a series avoids cancellation."""
     if x > 0.02:
         return (1.0 + x) * log_x - x
-    total, term = 0.0, x
+    total = 0.0
+    term = x
     for k in range(2, 12):
         term *= -x
         total -= term / (k * (k - 1.0))
@@ -133,9 +138,12 @@ def best_p(price: float, n: int, t: FloatArray) -> tuple[float, float]:
     With x = snr p the condition is (1 + x) ln(1 + x) - x = snr / price. Its left side is convex and
     increasing, so Newton's method finds the root or stops at an end of the range.
     """
-    snr, p_min, p_max = t[SNR, n], t[P_MIN, n], t[P_MAX, n]
+    snr = t[SNR, n]
+    p_min = t[P_MIN, n]
+    p_max = t[P_MAX, n]
     target = snr * (1.0 / price)
-    x_min, x_max = snr * p_min, snr * p_max
+    x_min = snr * p_min
+    x_max = snr * p_max
     x = math.sqrt(2.0 * target)  # the leading terms of the root for a small target
     x = min(max(x + x * x / 6.0, x_min), x_max)
     log_x = math.log1p(x)
@@ -161,7 +169,8 @@ def spent(f: float, p: float, log: float, n: int, t: FloatArray) -> tuple[float,
 def best_at(price: float, n: int, t: FloatArray) -> tuple[float, float, float, float]:
     """The f and p that minimise ``T + price E``, then T and E there."""
     f = best_f(price, t[CAPACITANCE, n], t[F_MIN, n], t[F_MAX, n])
-    p, log = t[P_MAX, n], t[LOG_MAX, n]
+    p = t[P_MAX, n]
+    log = t[LOG_MAX, n]
     if price * t[RATE_MAX, n] > 1.0:
         p, log = best_p(price, n, t)
     time, energy = spent(f, p, log, n, t)
@@ -202,8 +211,14 @@ def on_time(
     Returns f, p, the energy saved by a second more [J/s], which is the inverse of the price of
     energy, and the decrease of this saving with time [J/s^2].
     """
-    cycles, upload, alpha, snr = t[CYCLES, n], t[UPLOAD, n], t[CAPACITANCE, n], t[SNR, n]
-    f_min, f_max, p_min, p_max = t[F_MIN, n], t[F_MAX, n], t[P_MIN, n], t[P_MAX, n]
+    cycles = t[CYCLES, n]
+    upload = t[UPLOAD, n]
+    alpha = t[CAPACITANCE, n]
+    snr = t[SNR, n]
+    f_min = t[F_MIN, n]
+    f_max = t[F_MAX, n]
+    p_min = t[P_MIN, n]
+    p_max = t[P_MAX, n]
     if deadline <= t[LEAST, n]:
         return f_max, p_max, _most_rate(n, t), 0.0
     both = deadline - t[WAITING, n]  # time to compute and upload
@@ -211,17 +226,22 @@ def on_time(
         return f_min, p_min, 0.0, 0.0
     log_low = upload / (both - cycles / f_max)
     log_high = upload / (both - cycles / f_min) if both > cycles / f_min else math.inf
-    aim_low, aim_high = (1.0 + _INSIDE) * log_low, (1.0 - _INSIDE) * log_high
-    bottom, top = 0.0, math.inf
+    aim_low = (1.0 + _INSIDE) * log_low
+    aim_high = (1.0 - _INSIDE) * log_high
+    bottom = 0.0
+    top = math.inf
     p = min(max(start, p_min), p_max)
     for _ in range(100):
         log, slope, rate = logarithm(p, snr)
         rest = both - upload / log
-        to_low, to_high = p + (aim_low - log) / slope, p + (aim_high - log) / slope
+        to_low = p + (aim_low - log) / slope
+        to_high = p + (aim_high - log) / slope
         if log < log_low:
-            excess, new = -1.0, to_low
+            excess = -1.0
+            new = to_low
         elif log > log_high:
-            excess, new = 1.0, to_high
+            excess = 1.0
+            new = to_high
         else:
             excess = math.log(rate * rest**3 / (alpha * cycles**3))
             steep = log * p / rate + 3.0 * upload * slope * p / (log * log * rest)

@@ -23,8 +23,10 @@ _WORTH_A_THREAD = 4000
 
 # Rows of the constants, (CONSTANTS, N); `policies.solvers.device` adds the rows of a round.
 CYCLES, UPLOAD, WAITING, NOISE, CAPACITANCE, F_MIN, F_MAX, P_MIN, P_MAX = range(9)
-F_SCALE, P_SCALE = 9, 10  # 1 / (max - min), or zero if the range is a point
-ERROR, BUDGET = 11, 12  # V lambda w^2, and the energy budget
+F_SCALE = 9  # 1 / (max - min), or zero if the range is a point
+P_SCALE = 10
+ERROR = 11  # V lambda w^2
+BUDGET = 12  # the energy budget
 CONSTANTS = 13
 
 
@@ -111,7 +113,8 @@ def _check_range(name: str, values: FloatArray, allowed: Range) -> None:
 @lru_cache(maxsize=1)  # usually the same scenario
 def device_constants(scenario: Scenario) -> FloatArray:
     """The table of constants: the devices' properties that all rounds share."""
-    f_range, p_range = scenario.f_max - scenario.f_min, scenario.p_max - scenario.p_min
+    f_range = scenario.f_max - scenario.f_min
+    p_range = scenario.p_max - scenario.p_min
     table = np.zeros((CONSTANTS, scenario.num_devices))
     table[CYCLES] = scenario.cycles_per_round
     table[UPLOAD] = (
@@ -120,8 +123,10 @@ def device_constants(scenario: Scenario) -> FloatArray:
     table[WAITING] = scenario.waiting_time
     table[NOISE] = scenario.noise_power_w
     table[CAPACITANCE] = scenario.capacitance
-    table[F_MIN], table[F_MAX] = scenario.f_min, scenario.f_max
-    table[P_MIN], table[P_MAX] = scenario.p_min, scenario.p_max
+    table[F_MIN] = scenario.f_min
+    table[F_MAX] = scenario.f_max
+    table[P_MIN] = scenario.p_min
+    table[P_MAX] = scenario.p_max
     np.divide(1.0, f_range, out=table[F_SCALE], where=f_range > 0)
     np.divide(1.0, p_range, out=table[P_SCALE], where=p_range > 0)
     table[ERROR] = scenario.V * scenario.lambda_ * scenario.weights**2

@@ -111,7 +111,8 @@ def characters(model: str) -> Task:
 
 def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]:
     """Local SGD of the cohort and the mean of its models, as PyTorch's tutorials write it."""
-    model, dataset = task.make_model(), task.dataset
+    model = task.make_model()
+    dataset = task.dataset
     state = {name: value.clone() for name, value in model.state_dict().items()}
 
     def play() -> None:
@@ -158,7 +159,9 @@ def test_round__against_a_bare_loop(name, calls):
 
 def test_opportunistic__decides_with_its_certificate():
     scenario = Scenario.cifar10()
-    simulator, policy, states = Simulator(scenario), Opportunistic(scenario), []
+    simulator = Simulator(scenario)
+    policy = Opportunistic(scenario)
+    states = []
     simulator.reset([0])
     for _ in range(200):
         states.append(simulator.observe())

@@ -121,7 +121,8 @@ SMALL = Scenario.cifar10(num_devices=20, num_rounds=50)
     ],
 )
 def test_training__learns(script, length, settings):
-    module, policies = example(script), [LROA(SMALL)]
+    module = example(script)
+    policies = [LROA(SMALL)]
     for name, share in (("before", 0), ("after", 1)):
         chosen = module.Settings(**{k: share * v for k, v in length.items()}, **settings)
         agent = module.train(*([] if "env" in settings else [SMALL]), chosen)
@@ -145,7 +146,8 @@ def test_training__of_the_constrained_problem_comes_nearer_to_the_bound(script):
         vector_entry_point="fl_edge_env.flat:make_flat_vector",
         kwargs={"objective": "outcome"} | fields,
     )
-    scenario, gaps = gym.make("SmallCMDP-v0").unwrapped.scenario, []
+    scenario = gym.make("SmallCMDP-v0").unwrapped.scenario
+    gaps = []
     for updates in (0, 40):
         agent = module.train(module.Settings(env="SmallCMDP-v0", updates=updates, num_envs=8))
         policy = make_policy("predict", scenario, model=agent)

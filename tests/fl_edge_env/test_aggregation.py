@@ -12,7 +12,8 @@ Q = np.array([0.4, 0.15, 0.05, 0.4])
 UPDATES = np.random.default_rng(0).normal(size=(4, 3))
 
 SCENARIO = Scenario(num_devices=4, num_samples=WEIGHTS)
-F, P = SCENARIO.f_mid, SCENARIO.p_mid
+F = SCENARIO.f_mid
+P = SCENARIO.p_mid
 
 
 def test_contributions__of_rounds_of_the_environment_are_unbiased_over_draws_and_failures():
@@ -35,7 +36,8 @@ def test_contributions__of_rounds_of_the_environment_are_unbiased_over_draws_and
     assert len(samples) == 15
     for there, values in samples.items():
         present = np.flatnonzero(there)
-        w, q = WEIGHTS[present], Q[present] / Q[present].sum()
+        w = WEIGHTS[present]
+        q = Q[present] / Q[present].sum()
         noise = (np.sum(w**2 / q) / 2 + (1 - 1 / 2) * np.sum(w**2)) / (1 - 0.4)
         mean = [*(w @ UPDATES[present]), noise]
         error = np.std(values, axis=0) / np.sqrt(len(values))

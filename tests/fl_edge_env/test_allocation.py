@@ -101,7 +101,8 @@ def test_allocation__numbers_and_smaller_arrays_hold_for_all_that_they_leave_out
     if chosen:
         del fields["q"]
         fields["cohort"] = [[0, 2], [1, -1]] if data.draw(st.booleans()) else [2, 1]
-        fields["weights"], fields["first"] = part("weights", "batch", "places"), 1
+        fields["weights"] = part("weights", "batch", "places")
+        fields["first"] = 1
         if np.ndim(fields["cohort"]) == 1 and max(np.ndim(fields[n]) for n in "fp") < 2:
             fields["weights"] = fields["weights"].reshape(-1)[:2]
     else:
@@ -115,7 +116,9 @@ def test_allocation__numbers_and_smaller_arrays_hold_for_all_that_they_leave_out
 
 
 def test_validate__takes_lists_integers_and_other_floats():
-    f, p, q = [1e9, 3_000_000_000, 1_000_000_000], [0.1, 0.1, 0.1], [0.2, 0.3, 0.5]
+    f = [1e9, 3_000_000_000, 1_000_000_000]
+    p = [0.1, 0.1, 0.1]
+    q = [0.2, 0.3, 0.5]
     Allocation(f, p, q).validate(SCENARIO)
     band = np.array([400_000, 0, 600_000])
     unused = band - [0, np.inf, 0]  # bandwidth of a device outside the cohort does not count

@@ -33,12 +33,17 @@ def test_reference_queue__makes_the_middle_of_the_frequencies_the_best(cohort_si
 def test_features__are_logarithms_of_the_ratios_they_are_named_after():
     scaling = Scaling(MIXED)
     rng = np.random.default_rng(0)
-    gain, backlog = rng.uniform(0.01, 0.5, 7), rng.uniform(0, 2, 7)
+    gain = rng.uniform(0.01, 0.5, 7)
+    backlog = rng.uniform(0, 2, 7)
     features = named(scaling, {"channel_gain": gain, "queue": backlog * scaling.queue})
-    times, mean_times, computes, powers = [], [], [], []
+    times = []
+    mean_times = []
+    computes = []
+    powers = []
     for n in range(7):  # equations (5) to (12) once more, device by device
         bandwidth = MIXED.bandwidth_hz / 3
-        f, p = MIXED.f_mid[n], MIXED.p_mid[n]
+        f = MIXED.f_mid[n]
+        p = MIXED.p_mid[n]
         cycles = MIXED.local_epochs[n] * MIXED.cycles_per_sample[n] * MIXED.num_samples[n]
         upload, mean_upload = (
             MIXED.model_bits / (bandwidth * np.log2(1 + h * p / MIXED.noise_power_w))
@@ -63,7 +68,8 @@ def test_features__are_logarithms_of_the_ratios_they_are_named_after():
 @pytest.mark.parametrize("scenario", [MIXED, Scenario.cifar10(mu=0.0)], ids=["mixed", "cifar10"])
 def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scenario):
     count = scenario.num_devices
-    gain, empty = np.full(count, scenario.channel.mean), np.zeros(count)
+    gain = np.full(count, scenario.channel.mean)
+    empty = np.zeros(count)
     middle = -drift_plus_penalty(
         gain, empty, scenario.f_mid, scenario.p_mid, np.full(count, 1 / count), scenario
     )
@@ -85,7 +91,8 @@ PARTIAL = Scenario.cell(
 def test_features__hold_no_mean_of_a_device():
     elsewhere = PARTIAL.replace(channel=CellChannel(place_seed=7))
     assert not np.allclose(elsewhere.mean_gain, PARTIAL.mean_gain)
-    rng, memory = np.random.default_rng(0), GainMemory(PARTIAL, (9,))
+    rng = np.random.default_rng(0)
+    memory = GainMemory(PARTIAL, (9,))
     observation = {"channel_gain": rng.uniform(0.01, 0.5, 9), "queue": rng.uniform(0, 9, 9)}
     observation |= {"age": np.arange(1.0, 10.0), "participation_queue": rng.normal(size=9)}
     memory.note(observation)
@@ -120,8 +127,11 @@ def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
 
 def test_features__of_the_outcome_are_the_queues_and_the_energy_of_a_participation():
     scenario = with_tiers(Scenario.cifar10(num_devices=9, objective="outcome"))
-    rng, allowed = np.random.default_rng(0), scenario.energy_budget_j * 9 / 2
-    gain, share, backlog = rng.uniform(0.01, 0.5, 9), rng.uniform(0, 3, 9), rng.uniform(-3, 3, 9)
+    rng = np.random.default_rng(0)
+    allowed = scenario.energy_budget_j * 9 / 2
+    gain = rng.uniform(0.01, 0.5, 9)
+    share = rng.uniform(0, 3, 9)
+    backlog = rng.uniform(-3, 3, 9)
     state = {"channel_gain": gain, "queue": share * allowed, "participation_queue": backlog}
     features = named(Scaling(scenario), state)
     np.testing.assert_allclose(features["queue"], np.log(share + 0.1), rtol=1e-5)

@@ -12,7 +12,8 @@ from fl_edge_env.files import as_value_error, atomic_path, remove_abandoned, use
 
 
 def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
-    usual, path = tmp_path / "usual", tmp_path / "table.csv"
+    usual = tmp_path / "usual"
+    path = tmp_path / "table.csv"
     usual.write_text("")
     with atomic_path(path) as temporary:
         temporary.write_text("new")

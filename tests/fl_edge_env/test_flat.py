@@ -28,7 +28,8 @@ def actions(rounds: int, *shape: int) -> np.ndarray:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_flat_env__is_the_environment_with_features_one_device_after_the_other(scenario):
     flat = gym.make("FLEdgeFlat-v0", scenario=scenario)
-    raw, scaling = gym.make("FLEdge-v0", scenario=scenario), Scaling(scenario)
+    raw = gym.make("FLEdge-v0", scenario=scenario)
+    scaling = Scaling(scenario)
     assert flat.action_space == gym.spaces.Box(-1.0, 1.0, (15,), np.float32)
     # Where an observation is missing, TorchRL has zeros, and wants them in the space.
     assert flat.observation_space.contains(np.zeros_like(flat.reset(seed=0)[0]))
@@ -39,7 +40,8 @@ def test_flat_env__is_the_environment_with_features_one_device_after_the_other(s
             memory.note(observation)
             return np.concatenate(scaling.features(memory.added_to(observation)))
 
-        observation, seen = flat.reset(seed=seed)[0], raw.reset(seed=seed)[0]
+        observation = flat.reset(seed=seed)[0]
+        seen = raw.reset(seed=seed)[0]
         for played, rows in enumerate(actions(4, 3, 5)):
             np.testing.assert_array_equal(observation, features(seen))
             assert flat.observation_space.contains(observation)
@@ -73,7 +75,8 @@ def test_flat_batch__equals_gymnasiums_batch_of_flat_environments(scenario, mode
             mask = np.array([True, False, True])
             again = [envs.reset(options={"reset_mask": mask}) for envs in (native, reference)]
             np.testing.assert_array_equal(again[0][0][mask], again[1][0][mask])
-        result, expected = native.step(action), reference.step(action)
+        result = native.step(action)
+        expected = reference.step(action)
         np.testing.assert_equal(result[:4], expected[:4])
         assert ("final_obs" in result[4]) == ("final_obs" in expected[4])
         for row in np.flatnonzero(expected[4].get("_final_obs", [])):
@@ -112,7 +115,8 @@ def test_spec__a_shorter_limit_stays_and_allocations_pass_through_other_wrappers
 
 
 def test_wrappers__refuse_another_environment_and_other_observations():
-    single, batch = gym.make("FLEdge-v0"), gym.make_vec("FLEdge-v0", **NATIVE)
+    single = gym.make("FLEdge-v0")
+    batch = gym.make_vec("FLEdge-v0", **NATIVE)
     for wrap, env, message in [
         (FlatEnv, PLAIN, "FlatEnv wraps .* got Scenario"),
         (FlatEnv, batch, "got FLEdgeVectorEnv.*FlatVectorEnv for a batch made with"),

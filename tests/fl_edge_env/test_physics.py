@@ -17,7 +17,8 @@ from fl_edge_env import Scenario, physics
 def test_upload_rate__of_a_noise_density_is_that_of_the_bandwidth_whatever_k(
     size, other, decade, width, gain
 ):
-    part, density = 10**width, 10**decade
+    part = 10**width
+    density = 10**decade
     rate = part * math.log1p(gain * 0.05 / (density * part)) / math.log(2)
     system = {"num_devices": 1, "energy_budget_j": 1e30, "noise_density_w_hz": density}
     scenario = Scenario(cohort_size=size, bandwidth_hz=size * part, **system)

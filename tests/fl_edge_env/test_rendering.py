@@ -11,7 +11,8 @@ import pytest
 from fl_edge_env import Allocation, FLEdgeEnv
 from fl_edge_env.rendering import _title
 
-OTHERS, COHORT = (0x9D, 0xB8, 0xCC), (0xD5, 0x5E, 0x00)
+OTHERS = (0x9D, 0xB8, 0xCC)
+COHORT = (0xD5, 0x5E, 0x00)
 
 
 def make(render_mode: str | None = "rgb_array", **fields: object) -> gym.Env:
@@ -30,11 +31,15 @@ def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["sampled", "chosen", "with bands"])
 def test_bars__are_as_high_as_what_they_stand_for(kind):
-    env, rng = make(), np.random.default_rng(0)
+    env = make()
+    rng = np.random.default_rng(0)
     scenario = env.unwrapped.scenario
     env.reset(seed=0)
     f, p, q, band = (rng.uniform(0.5, 1.0, 12) for _ in range(4))
-    f, p, q, band = f * scenario.f_max, p * scenario.p_max, q / q.sum(), 1e5 * band
+    f = f * scenario.f_max
+    p = p * scenario.p_max
+    q = q / q.sum()
+    band = 1e5 * band
     choice: dict = {"q": q} if kind == "sampled" else {"cohort": [2, 7]}
     if kind == "chosen":
         f = np.full(12, f[0])  # given as a number
@@ -48,7 +53,8 @@ def test_bars__are_as_high_as_what_they_stand_for(kind):
     assert frame.shape == (800, 1200, 3)
     assert frame.dtype == np.uint8
     member = np.isin(np.arange(12), info["cohort"])
-    others, cohort = heights(frame, OTHERS), heights(frame, COHORT)
+    others = heights(frame, OTHERS)
+    cohort = heights(frame, COHORT)
     assert not others[:, member].any()
     assert not cohort[:, ~member].any()
     least = scenario.channel.gain_min / 1.5

@@ -68,8 +68,10 @@ NO_ACTIONS: list[Any] = [
 @pytest.mark.parametrize("mode", [None, *MODES])
 def test_step__anything_else_is_a_value_error_and_changes_nothing(mode):
     if mode is None:
-        env, twin = FLEdgeEnv(SMALL), FLEdgeEnv(SMALL)
-        zero, wrong = np.zeros((3, 5)), NO_ACTIONS
+        env = FLEdgeEnv(SMALL)
+        twin = FLEdgeEnv(SMALL)
+        zero = np.zeros((3, 5))
+        wrong = NO_ACTIONS
     else:
         env, twin = (FLEdgeVectorEnv(4, SMALL, autoreset_mode=mode) for _ in range(2))
         zero = np.zeros((4, 3, 5))

@@ -73,7 +73,8 @@ def random_decision(
         q = rng.dirichlet(np.full(there.shape[1], 0.3), len(there)) + 1e-3
         return Allocation(f, p, q / q.sum(axis=1, keepdims=True))
     cohort = np.full((len(there), min(system.cohort_size, there.shape[1])), -1)
-    parts, first = np.zeros(there.shape), np.zeros(len(there), int)
+    parts = np.zeros(there.shape)
+    first = np.zeros(len(there), int)
     for row, present in enumerate(there):
         named = rng.permutation(np.flatnonzero(present))[: rng.integers(1, cohort.shape[1] + 1)]
         cohort[row, rng.permutation(cohort.shape[1])[: named.size]] = named
@@ -114,13 +115,17 @@ def account(
     drawn: list[int],
 ) -> dict[str, Any]:
     """What a round comes to, a device at a time; `drawn` is the cohort."""
-    devices, K = range(system.num_devices), system.cohort_size
+    devices = range(system.num_devices)
+    K = system.cohort_size
     data = [float(x) / sum(system.num_samples.tolist()) for x in system.num_samples]
     budget = system.energy_budget_j.tolist()
     members = {n for n in drawn if n >= 0}
-    time, energy, spans = [], [], []
+    time = []
+    energy = []
+    spans = []
     for n in devices:
-        f, p = decision.f[n], decision.p[n]
+        f = decision.f[n]
+        p = decision.p[n]
         part = system.bandwidth_hz / K
         noise = system.noise_power_w / part  # per hertz
         if decision.bandwidth is not None and n in members:
@@ -129,7 +134,8 @@ def account(
         waiting = sent_bits(system, system.download_compression) / system.download_rate_bps[n]
         waiting += system.overhead_s[n]
         cycles = system.local_epochs[n] * system.cycles_per_sample[n] * system.num_samples[n]
-        compute, upload = cycles / f, sent_bits(system, system.compression) / rate
+        compute = cycles / f
+        upload = sent_bits(system, system.compression) / rate
         power = system.capacitance[n] * f**3 / 2
         spans.append((waiting, compute, power, p))
         time.append(waiting + compute + upload)
@@ -143,14 +149,17 @@ def account(
             waiting, compute, power, p = spans[n]
             computed = min(max(end - waiting, 0.0), compute)
             sent = max(end - waiting - compute, 0.0)
-            time[n], energy[n] = end, power * computed + p * sent
+            time[n] = end
+            energy[n] = power * computed + p * sent
     x = [n in members and not late[n] for n in devices]
     spent = [energy[n] if n in members else 0.0 for n in devices]
     round_time = max(time[n] for n in members)
     told: dict[str, Any] = {"device_time": time, "round_time": round_time, "energy_spent": spent}
     told["late"] = [late[n] and n in members for n in devices]
     if decision.q is None:
-        q, expected, error = None, spent, None
+        q = None
+        expected = spent
+        error = None
         told["latency"] = round_time
     else:
         total = sum(decision.q[n] for n in devices if there[n])
@@ -169,7 +178,8 @@ def account(
     moved = spent if outcome or system.csi == "participants" else expected
     told["penalty"] = None if error is None else told["latency"] + system.lambda_ * error
     if outcome:
-        drift, reward = None, -round_time / mean_time(system)
+        drift = None
+        reward = -round_time / mean_time(system)
         energies = [spent[n] / budget[n] for n in devices]
         missing = [2 - x[n] / target[n] for n in devices]
         told |= {"cost": sum(energies) / len(data), "costs": energies + missing}
@@ -192,7 +202,8 @@ def account(
 def mean_time(system: Scenario) -> float:
     """Mean time of the devices at their mean gain and the middle of all ranges."""
     nobody = system.replace(deadline_s=math.inf)
-    f, p = 0.5 * (system.f_min + system.f_max), 0.5 * (system.p_min + system.p_max)
+    f = 0.5 * (system.f_min + system.f_max)
+    p = 0.5 * (system.p_min + system.p_max)
     decision = Allocation(f, p, cohort=[0])
     queues = [0.0] * len(f), [0.0] * len(f)
     there = [True] * len(f)
@@ -206,7 +217,8 @@ def weights_of(
     system: Scenario, decision: Allocation, told: dict[str, Any], info: dict[str, Any]
 ) -> list[float]:
     """The weight of each device's update, summed up draw by draw."""
-    data, drawn = system.num_samples.tolist(), info["cohort"].tolist()
+    data = system.num_samples.tolist()
+    drawn = info["cohort"].tolist()
     failed = info.get("failed", [False] * len(data))
     arrived = [x and not f for x, f in zip(told["in_time"], failed, strict=True)]
     weight = [0.0] * len(data)
@@ -231,7 +243,8 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
 ):
     rng = np.random.default_rng(seed)
     system = random_system(rng, options)
-    devices, seeds = range(system.num_devices), [seed, seed + 1]
+    devices = range(system.num_devices)
+    seeds = [seed, seed + 1]
     batch = FLEdgeVectorEnv(2, system, autoreset_mode="Disabled")
     single = FLEdgeEnv(system)
     together, _ = batch.reset(seed=seeds)
@@ -239,8 +252,10 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
     second = FLEdgeEnv(system)
     second.reset(seed=seed + 1)
     queues = [0.0] * len(devices), [0.0] * len(devices)
-    elapsed, last = 0.0, None
-    known, age = [system.channel.mean] * len(devices), [NEVER_MEASURED] * len(devices)
+    elapsed = 0.0
+    last = None
+    known = [system.channel.mean] * len(devices)
+    age = [NEVER_MEASURED] * len(devices)
     for _ in range(ROUNDS):
         gain = single.simulator.channel_gain.copy()
         there = together.get("available", np.ones((2, len(devices)))) == 1
@@ -275,7 +290,8 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
 
         played = single.last_round
         told = account(system, own, gain, queues, there[0].tolist(), played.cohort.tolist())
-        elapsed, last = elapsed + told["round_time"], gain
+        elapsed = elapsed + told["round_time"]
+        last = gain
         queues = told["queue"], told["participation_queue"]
         told["elapsed_time"] = elapsed
         for name in set(told) - {"q", "late", "queue", "participation_queue", "in_time"}:
@@ -311,7 +327,8 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
         # What the server does not know is hidden, and nothing else.
         for n in devices:
             if n in members:
-                known[n], age[n] = gain[n], 1.0
+                known[n] = gain[n]
+                age[n] = 1.0
             else:
                 age[n] = min(age[n] + 1.0, NEVER_MEASURED)
         blind = system.csi == "participants"

@@ -95,7 +95,8 @@ def test_channel__equals_one_long_draw_of_its_stream(channel):
     scenario = Scenario(num_devices=3000, num_rounds=20, channel=channel)
     simulator = Simulator(scenario, 1)
     simulator.reset([5])
-    seen, rng = [], np.random.default_rng(0)
+    seen = []
+    rng = np.random.default_rng(0)
     for _ in range(20):
         seen.append(simulator.observe()["channel_gain"][0])
         simulator.advance(decode_action(rng.uniform(-1, 1, (1, 3, 3000)), scenario, 2.0))
@@ -107,11 +108,13 @@ def test_channel__equals_one_long_draw_of_its_stream(channel):
 def test_channel__observed_late_is_that_of_the_round_before():
     # Blocks of five rounds. The first round of a server that knows all gains is seen first.
     scenario = Scenario(num_devices=3000, num_rounds=20, csi="delayed")
-    simulator, now = Simulator(scenario), Simulator(scenario.replace(csi="full"))
+    simulator = Simulator(scenario)
+    now = Simulator(scenario.replace(csi="full"))
     simulator.reset([5]), now.reset([5])
     allocation = decode_action(np.random.default_rng(0).uniform(-1, 1, (3, 3000)), scenario, 2.0)
     for _ in range(13):
-        late, gain = simulator.observe()["channel_gain"], now.observe()["channel_gain"]
+        late = simulator.observe()["channel_gain"]
+        gain = now.observe()["channel_gain"]
         np.testing.assert_array_equal(late, gain)
         now.advance(allocation)
         met = now.observe()["channel_gain"]
@@ -134,7 +137,9 @@ def test_training_seed__is_new_in_every_episode_and_no_other_stream():
 @pytest.mark.parametrize("rounds", [0, 4, 11, 12, 23])  # a block has twelve rounds
 def test_reset__of_one_system_leaves_the_others_as_they_are(rounds):
     scenario = Scenario(num_devices=1365, num_rounds=40)
-    simulator, twin, fresh = Simulator(scenario, 3), Simulator(scenario, 3), Simulator(scenario, 3)
+    simulator = Simulator(scenario, 3)
+    twin = Simulator(scenario, 3)
+    fresh = Simulator(scenario, 3)
     action = np.random.default_rng(0).uniform(-1, 1, (3, 3, 1365))
     allocation = decode_action(action, scenario, 2.0)
     for sim in (simulator, twin):
@@ -168,7 +173,8 @@ def test_cohorts__of_many_devices_are_those_of_each_system_alone(availability):
     batch = Simulator(scenario, 3)
     batch.reset([4, 5, 6])
     q = np.random.default_rng(0).dirichlet(np.ones(3000), 3)
-    f, p = scenario.f_mid, scenario.p_mid
+    f = scenario.f_mid
+    p = scenario.p_mid
     cohorts = batch.advance(Allocation(f, p, q)).cohort
     for system, seed in enumerate((4, 5, 6)):
         alone = Simulator(scenario)

@@ -47,9 +47,11 @@ def test_readers__ignore_the_order_of_columns_and_empty_rows_alone(tmp_path, nam
 @given(st.data())
 def test_readers__refuse_a_wrong_field_by_file_row_and_value(tmp_path_factory, name, data):
     _, header, rows = READERS[name]
-    path, rows = tmp_path_factory.mktemp("tables") / "table.csv", list(rows)
+    path = tmp_path_factory.mktemp("tables") / "table.csv"
+    rows = list(rows)
     place = data.draw(st.integers(0, len(rows) - 1))
-    fields, names = rows[place].split(","), header.split(",")
+    fields = rows[place].split(",")
+    names = header.split(",")
     kind = data.draw(st.sampled_from(["more", "fewer", "value", "counter"]))
     wrong = "'" + ",".join(fields)
     if kind == "more":
@@ -86,7 +88,8 @@ def test_readers__refuse_a_wrong_field_by_file_row_and_value(tmp_path_factory, n
 )
 def test_readers__refuse_columns_that_are_missing_unknown_or_there_twice(tmp_path, name, change):
     _, header, rows = READERS[name]
-    named, width = change(header), len(header.split(","))
+    named = change(header)
+    width = len(header.split(","))
     more = len(named.split(",")) - width
     rows = [row + ",1" * more if more > 0 else row for row in rows]
     with pytest.raises(ValueError, match=r"table.csv': its first row must name the columns") as no:

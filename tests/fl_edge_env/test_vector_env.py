@@ -64,7 +64,8 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
         scenario=SCENARIO,
     )
     np.testing.assert_equal(native.reset(seed=SEEDS), reference.reset(seed=SEEDS))
-    ended, mask = np.zeros(3, dtype=int), np.zeros(3, dtype=bool)
+    ended = np.zeros(3, dtype=int)
+    mask = np.zeros(3, dtype=bool)
     for step, action in enumerate(actions(15)):
         mask |= (np.arange(3) != 1) & (step == 2)
         if mask.any():
@@ -73,7 +74,8 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
                     native.step(action)
             for envs in (native, reference):
                 envs.reset(seed=[None, 100 + step, None], options={"reset_mask": mask.copy()})
-        result, expected = native.step(action), reference.step(action)
+        result = native.step(action)
+        expected = reference.step(action)
         np.testing.assert_equal(result[:4], expected[:4])
         assert_covers(result[4], expected[4])
         ended += expected[3]
@@ -94,7 +96,8 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
     ],
 )
 def test_reset__names_what_is_wrong_and_leaves_every_row_as_it_was(arguments, message):
-    vector, twin = FLEdgeVectorEnv(3, SCENARIO), FLEdgeVectorEnv(3, SCENARIO)
+    vector = FLEdgeVectorEnv(3, SCENARIO)
+    twin = FLEdgeVectorEnv(3, SCENARIO)
     vector.reset(seed=SEEDS), twin.reset(seed=SEEDS)
     with pytest.raises(ValueError, match=message):
         vector.reset(**arguments)

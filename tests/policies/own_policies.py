@@ -20,7 +20,8 @@ class Steady(Policy):
         self.speed = Speed(share)
 
     def decide(self, _):
-        f_min, f_max = self.scenario.f_min, self.scenario.f_max
+        f_min = self.scenario.f_min
+        f_max = self.scenario.f_max
         return Allocation(
             f=f_min + self.speed.share * (f_max - f_min),
             p=self.scenario.p_max,

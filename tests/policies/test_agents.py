@@ -32,7 +32,8 @@ def total_time(model, scenario: Scenario, **keywords) -> float:
     """The time of an episode that the agent plays itself in the flat environment."""
     env = gym.make("FLEdgeFlat-v0", scenario=scenario)
     observation, _ = env.reset(seed=3)
-    time, ended = 0.0, False
+    time = 0.0
+    ended = False
     while not ended:
         action = model.predict(observation, **keywords)
         action = action[0] if isinstance(action, tuple) else action
@@ -72,7 +73,8 @@ class Trained:
     """An agent with the spaces of its training, which gives the zero action."""
 
     def __init__(self, env):
-        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
 
     def predict(self, observation):
         return np.zeros((*observation.shape[:-1], *self.action_space.shape))
@@ -152,7 +154,8 @@ def test_predict__in_a_batch_without_a_reset_decides_as_for_each_system():
             return np.full(15, np.tanh(observation.sum()))
 
     rng = np.random.default_rng(0)
-    gains, ages = rng.uniform(0.01, 0.5, (2, 3, 5)), np.ones((2, 3, 5))
+    gains = rng.uniform(0.01, 0.5, (2, 3, 5))
+    ages = np.ones((2, 3, 5))
     ages[:, :, 3:] = 7.0
     batch = make_policy("predict", scenario, model=Sees())
     singles = [make_policy("predict", scenario, model=Sees()) for _ in range(3)]

@@ -138,7 +138,9 @@ class Turns(Policy):
         self, scenario: Scenario, *, rare: int = 1, size: int = 2, factor: float = 1.0
     ) -> None:
         super().__init__(scenario)
-        self._rare, self._size, self._factor = rare, size, factor
+        self._rare = rare
+        self._size = size
+        self._factor = factor
 
     def reset(self, _):
         self._turn = 0
@@ -360,7 +362,9 @@ class Prophet(Policy):
     def decide(self, observation):
         scenario = self.scenario
         honest = UniS(scenario).decide(observation)
-        f, p, cdf = honest.f.copy(), honest.p.copy(), np.atleast_2d(honest.q)[0].cumsum()
+        f = honest.f.copy()
+        p = honest.p.copy()
+        cdf = np.atleast_2d(honest.q)[0].cumsum()
         for row, draws in enumerate(self.draws):
             fast = np.zeros(scenario.num_devices, bool)
             fast[np.searchsorted(cdf, draws[self.number], side="right")] = True

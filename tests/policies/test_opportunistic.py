@@ -21,7 +21,8 @@ LATE = {"deadline_s": 27_000.0}
 
 def test_opportunistic__data_weigh_alike_in_the_long_run():
     scenario = UNEVEN.replace(num_rounds=1000)
-    policy, env = Opportunistic(scenario, prices=outcome_prices(UNEVEN)), FLEdgeEnv(scenario)
+    policy = Opportunistic(scenario, prices=outcome_prices(UNEVEN))
+    env = FLEdgeEnv(scenario)
     observation, _ = env.reset(seed=0)
     total, spent = np.zeros((2, 8))
     for _ in range(1000):
@@ -51,7 +52,8 @@ def test_opportunistic__at_equal_budgets_is_greedy_on_the_queues_of_the_outcome(
     allowed = scenario.energy_budget_j / participation_target(scenario)
     weight = float(np.mean(allowed**2))
     queues = scenario.replace(objective="outcome", V=weight / jump)
-    plain, priced = Simulator(scenario, 2), Simulator(queues, 2)
+    plain = Simulator(scenario, 2)
+    priced = Simulator(queues, 2)
     policy = Opportunistic(scenario)
     for each in (plain, priced, policy):
         each.reset([0, 1])

@@ -54,15 +54,18 @@ def test_deadline_resources__are_the_best_with_which_all_finish_together_that_ca
     slowest, _ = physics.time_and_energy(gain, SYSTEM.f_min, SYSTEM.p_min, SYSTEM)
     system = SYSTEM
     if share is not None:
-        low, high = 0.95 * fastest[members].min(), 1.05 * slowest[members].max()
+        low = 0.95 * fastest[members].min()
+        high = 1.05 * slowest[members].max()
         system = SYSTEM.replace(deadline_s=float(low * (high / low) ** (share / 16)))
     f, p = deadline_resources(gain, queue, members, system)
-    can, end = members & (fastest <= system.deadline_s), system.deadline_s
+    can = members & (fastest <= system.deadline_s)
+    end = system.deadline_s
     idle = (f == SYSTEM.f_min) & (np.abs(p / SYSTEM.p_min - 1) < 1e-9)
     if can.any():
         assert np.all(idle[members & ~can])
     else:
-        can, end = members, math.inf
+        can = members
+        end = math.inf
     end = min(end, slowest[can].max())
     deadline = np.geomspace(fastest[can].max() * (1 + 1e-12), end, 1500)
     total = SYSTEM.V * deadline
@@ -90,7 +93,8 @@ def test_share_band__all_finish_together_and_no_split_is_faster(seed, size, powe
     rng = np.random.default_rng(seed)
     scenario = SYSTEM.replace(noise_power_w=10.0**power, download_rate_bps=1e6)
     gain = scenario.channel.sample(rng, 2, 6)
-    f, p = rng.uniform(1e9, 2e9, (2, 6)), rng.uniform(1e-3, 0.1, (2, 6))
+    f = rng.uniform(1e9, 2e9, (2, 6))
+    p = rng.uniform(1e-3, 0.1, (2, 6))
     cohort = np.full((2, 3), -1)
     cohort[:, :size] = [rng.choice(6, size, replace=False) for _ in range(2)]
     bandwidth = share_band(gain, cohort, f, p, scenario)

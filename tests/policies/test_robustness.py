@@ -33,8 +33,10 @@ def test_policies__decide_validly_around_the_defaults(fields, seed):
 
 @pytest.mark.parametrize("batch", [(), (4,)])
 def test_decide__the_layout_of_an_observation_changes_nothing(batch):
-    policy, rng = LROA(SMALL), np.random.default_rng(1)
-    gain, queue = rng.uniform(0.01, 0.5, (*batch, 5)), rng.uniform(0, 300, (*batch, 5))
+    policy = LROA(SMALL)
+    rng = np.random.default_rng(1)
+    gain = rng.uniform(0.01, 0.5, (*batch, 5))
+    queue = rng.uniform(0, 300, (*batch, 5))
     wanted = policy.decide({"channel_gain": gain, "queue": queue})
     for gains, queues in zip(layouts(gain).values(), layouts(queue).values(), strict=True):
         decision = policy.decide({"channel_gain": gains, "queue": queues})

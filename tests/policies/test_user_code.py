@@ -32,7 +32,8 @@ def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
     assert sys.modules["random"].__file__ != str(mine)
     jobs = [Job(policy, SCENARIO, (0, 1)) for policy in (fast, slow)]
     assert len({job_key(job) for job in jobs}) == 2
-    here, there = run_jobs(jobs, workers=1), run_jobs(jobs, workers=2)
+    here = run_jobs(jobs, workers=1)
+    there = run_jobs(jobs, workers=2)
     for first, second in zip(here, there, strict=True):
         pd.testing.assert_frame_equal(first.rounds, second.rounds, check_exact=True)
     fast, slow = (played.rounds["elapsed_time"] for played in here)

@@ -52,23 +52,28 @@ class LocalGrid(Grid):
             100 + place: Context(1, 0, {"partition-id": device}, RecordDict(), run_config or {})
             for place, device in enumerate(devices)
         }
-        self.lost, self.failing = dict(lost), {}  # devices by round
-        self.trained, self.replies = [], []  # (round, device, config), and what the replies hold
+        self.lost = dict(lost)  # devices by round
+        self.failing = {}  # devices by round
+        self.trained = []  # (round, device, config)
+        self.replies = []  # what they hold
 
     def send_and_receive(self, messages, *, timeout=None):  # noqa: ARG002 - Flower's signature
-        return [reply for message in messages if (reply := self.reply(message)) is not None]
+        replies = map(self.reply, messages)
+        return [reply for reply in replies if reply is not None]
 
     def reply(self, message: Message) -> Message | None:
         context = self.contexts[message.metadata.dst_node_id]
         if message.metadata.message_type == "train":
             config = message.content["config"]
-            number, device = config["server-round"], context.node_config["partition-id"]
+            number = config["server-round"]
+            device = context.node_config["partition-id"]
             self.trained.append((number, device, config))
             if device in self.lost.get(number, ()):
                 return None
             if device in self.failing.get(number, ()):
                 return Message(Error(1, "out of battery"), reply_to=message)
-            self.replies.append((reply := self.app(message, context)).content)
+            reply = self.app(message, context)
+            self.replies.append(reply.content)
             return reply
         return self.app(message, context)
 
@@ -89,7 +94,8 @@ class Spoiled(LocalGrid):
         self.spoiled = node, record, values, queried
 
     def reply(self, message):
-        answer, (node, record, values, queried) = super().reply(message), self.spoiled
+        answer = super().reply(message)
+        (node, record, values, queried) = self.spoiled
         trains = message.metadata.message_type == "train"
         first = trains and message.content["config"]["server-round"] == 1
         if message.metadata.dst_node_id == node and (first or (queried and not trains)):
@@ -103,7 +109,8 @@ class Restarting(LocalGrid):
     """A node whose client restarts under another number after its first training."""
 
     def reply(self, message):
-        answer, node = super().reply(message), message.metadata.dst_node_id
+        answer = super().reply(message)
+        node = message.metadata.dst_node_id
         if node == 103 and message.metadata.message_type == "train":
             self.contexts[203] = self.contexts.pop(node)
         return answer

@@ -56,7 +56,8 @@ class Fixed(FedAvg):
 
     def __init__(self, *cohorts: list[int]) -> None:
         super().__init__(fraction_evaluate=0.0)
-        self.cohorts, self.seen = cohorts, []
+        self.cohorts = cohorts
+        self.seen = []
 
     def configure_train(self, server_round, arrays, config, grid):
         content = super().configure_train(server_round, arrays, config, grid)[0].content
@@ -105,7 +106,9 @@ def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options):
 
 def by_hand(s, gains, cohort):
     """The longest time of a cohort [s] and its energies [J], with static resources, in loops."""
-    parts, longest, energies = max(len(cohort), K), 0.0, np.zeros(N)
+    parts = max(len(cohort), K)
+    longest = 0.0
+    energies = np.zeros(N)
     for n in cohort:
         p = (s.p_min[n] + s.p_max[n]) / 2
         density = s.noise_density_w_hz or s.noise_power_w * K / s.bandwidth_hz
@@ -124,14 +127,17 @@ def by_hand(s, gains, cohort):
 def test_clocked__takes_the_hand_computed_time_and_energy_of_fewer_and_more_devices_than_k(noise):
     scenario = SCENARIO.replace(**noise)
     observation, _ = (env := gym.make("FLEdge-v0", scenario=scenario)).reset(seed=3)
-    cohorts, total, spent = [[7], [2, 5, 4], [1, 9, 3, 0, 8]], 0.0, np.zeros(N)
+    cohorts = [[7], [2, 5, 4], [1, 9, 3, 0, 8]]
+    total = 0.0
+    spent = np.zeros(N)
     with pytest.warns(RuntimeWarning, match="each has 1/5 of the band") as warned:
         result, clocked = run(Fixed(*cohorts, [], cohorts[2]), None, 5, scenario)
     assert len(warned) == 1
     assert list(result.train_metrics_clientapp) == [1, 2, 3, 5]
     for number, cohort in enumerate(cohorts, 1):
         longest, energies = by_hand(scenario, observation["channel_gain"], cohort)
-        total, spent = total + longest, spent + energies
+        total = total + longest
+        spent = spent + energies
         metrics = result.train_metrics_clientapp[number]
         assert metrics["round-time"] == pytest.approx(longest, rel=1e-9)
         assert metrics["elapsed-time"] == pytest.approx(total, rel=1e-9)
@@ -154,7 +160,8 @@ class Replay(Selector):
 
 
 def test_clocked__result_is_that_of_evaluate_with_the_same_cohorts():
-    grid, selector = LocalGrid(), Replay(SCENARIO)
+    grid = LocalGrid()
+    selector = Replay(SCENARIO)
     _, clocked = run(FedAvg(**FEW), grid, rounds=10)
     selector.cohorts = [[n for k, n, _ in grid.trained if k == number] for number in range(1, 11)]
     table = evaluate([Scheduler(selector, "static")], SCENARIO, seeds=[3], gaps=False)
@@ -166,15 +173,18 @@ def test_clocked__result_is_that_of_evaluate_with_the_same_cohorts():
 def test_clocked__lost_updates_do_not_reach_the_strategy():
     scenario = SCENARIO.replace(upload_failure=0.4, deadline_s=8.0, availability=0.8)
     cohorts = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
-    strategy, grid = Fixed(*cohorts), LocalGrid(lost={4: {11}})
-    env, seen = gym.make("FLEdge-v0", scenario=scenario), {}
+    strategy = Fixed(*cohorts)
+    grid = LocalGrid(lost={4: {11}})
+    env = gym.make("FLEdge-v0", scenario=scenario)
+    seen = {}
     observation, _ = env.reset(seed=3)
     with pytest.warns(RuntimeWarning, match="device 11 in round 4: no reply in time"):
         result, _ = run(strategy, grid, 4, scenario)
     for number, cohort in enumerate(cohorts, 1):
         metrics = result.train_metrics_clientapp[number]
         away = np.flatnonzero(observation["available"] == 0).tolist()
-        failed, late = metrics["failed"], metrics["late"]
+        failed = metrics["failed"]
+        late = metrics["late"]
         sent = [n for told, n, _ in grid.trained if told == number]
         assert sent == [n for n in cohort if n not in away + failed]
         assert strategy.seen[number - 1] == [n for n in sent if n not in late]
@@ -214,7 +224,8 @@ def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
 
 
 def test_clocked__uses_and_keeps_what_is_set_on_the_strategy_and_on_the_clock():
-    strategy, calls = FedAvg(**FEW), []
+    strategy = FedAvg(**FEW)
+    calls = []
 
     def aggregate(server_round, replies):
         calls.append(server_round)
@@ -241,7 +252,8 @@ FASTEST = {"resources": lambda *known: (known[2].f_max, known[2].p_max)}
     "options", [{"resources": "dynamic-shared"}, FASTEST, {"policy": Opportunistic(SCENARIO)}]
 )
 def test_clocked__resources_change_time_and_energy_alone(options):
-    (static, clock), (result, other) = run(FedAvg(**FEW)), run(FedAvg(**FEW), **options)
+    (static, clock) = run(FedAvg(**FEW))
+    (result, other) = run(FedAvg(**FEW), **options)
     np.testing.assert_array_equal(flat(result.arrays), flat(static.arrays))
     assert other.result["total_time"].item() < 0.98 * clock.result["total_time"].item()
 

@@ -57,7 +57,8 @@ def test_qsgd__gives_multiples_of_a_step_next_to_the_update_in_the_bytes_that_ar
     uploads = Uploads(SHAPES, make_compressor(f"qsgd:{bits}"))
     data = uploads.encoded(update, np.random.default_rng(0))
     assert 8 * len(data) == Compression.parse("", f"qsgd:{bits}").size(32 * 21, 3)
-    back, scale = uploads.decoded(data), scales(update)
+    back = uploads.decoded(data)
+    scale = scales(update)
     step = scale / max(2 ** (bits - 1) - 1, 0.5)
     np.testing.assert_array_less(np.abs(back - update), step * (1 + 1e-3) + 1e-30)
     whole = np.divide(back + scale, step, out=np.zeros(21), where=step > 0)
@@ -120,7 +121,8 @@ def test_wrapper__sends_what_is_encoded_and_takes_as_long_as_its_bytes():
     )
     env = training(scenario)
     env.reset(seed=2)
-    model, seed = env.parameters, env.unwrapped.training_seed
+    model = env.parameters
+    seed = env.unwrapped.training_seed
     gain = env.unwrapped.simulator.channel_gain.copy()
     info = env.step(chosen(scenario, 4, 7))[-1]
     shapes = [tuple(p.shape) for p in env.model().parameters()]
@@ -175,7 +177,8 @@ def test_error_feedback__adds_up_on_each_device():
 def own_update(env: TrainingWrapper, model: np.ndarray, device: int, number: int) -> np.ndarray:
     """A device's update in the round `number`, from 0, as local training makes it."""
     seeds = TrainingSeeds.of(env.unwrapped.training_seed)
-    part, data = env.task.parts[device], env.task.dataset
+    part = env.task.parts[device]
+    data = env.task.dataset
     rate = env.task.learning_rate(number, env.scenario.num_rounds)
     update, _ = LocalTrainer(env.task.make_model(), env.task.options).update(
         torch.from_numpy(model), data.train_inputs[part], data.train_targets[part],

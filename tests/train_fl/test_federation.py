@@ -49,7 +49,8 @@ def wrapped(name: str, scenario=SCENARIO, rounds=10, seed=3, task=TASK):
     policy.reset(policy_seed(seed))
     observation, info = env.reset(seed=seed)
     policy.feedback(info)
-    models, infos = [env.parameters], []
+    models = [env.parameters]
+    infos = []
     for _ in range(rounds):
         observation, _, _, _, info = env.step(policy.decide(observation))
         policy.feedback(info)
@@ -69,7 +70,8 @@ def federated(
         options = {"server": task.server} | options | {"seed": seed, "wait": 0}
         policy = make_policy(name, scenario) if isinstance(name, str) else name
         strategy = PolicyStrategy(policy, scenario, **options)
-    models, evaluate = [], evaluation(task)
+    models = []
+    evaluate = evaluation(task)
 
     def remember(number, arrays):
         models.append(flat(arrays))
@@ -132,7 +134,8 @@ def test_missing_reply__leaves_the_weights_of_the_others(how, lost, fields):
     scenario = SCENARIO.replace(**fields)
     (_, expected), (info,) = wrapped("lroa", scenario, rounds=1)
     gone, *others = np.flatnonzero(info["participants"]).tolist()
-    policy, grid = make_policy("lroa", scenario), LocalGrid()
+    policy = make_policy("lroa", scenario)
+    grid = LocalGrid()
     setattr(grid, how, {1: {gone}})
     told = []
     policy.feedback = told.append
@@ -197,7 +200,8 @@ def test_bad_reply__leaves_its_device_out_and_ends_nothing(name, kind, lost):
 
 class GivesBandwidth(UniD):
     def decide(self, observation):
-        decided, parts = super().decide(observation), np.arange(1.0, N + 1) * 1e4
+        decided = super().decide(observation)
+        parts = np.arange(1.0, N + 1) * 1e4
         return Allocation(decided.f, decided.p, cohort=[2, 5], bandwidth=parts)
 
 
@@ -206,7 +210,9 @@ def test_clients__are_told_what_is_decided_by_the_gains_that_they_measure():
         asked = [Message(RecordDict(), node, "query.gain") for node in nodes]
         return [reply.content["metrics"]["gain"] for reply in grid.send_and_receive(asked)]
 
-    policy, grid, gains = GivesBandwidth(SCENARIO), LocalGrid(), 0.02 + 0.01 * np.arange(N)
+    policy = GivesBandwidth(SCENARIO)
+    grid = LocalGrid()
+    gains = 0.02 + 0.01 * np.arange(N)
     _, result = federated(policy, grid, rounds=1, measure_gains=ask)
     decision = policy.decide({"channel_gain": gains, "queue": np.zeros(N)})
     names = {"frequency": decision.f, "power": decision.p, "bandwidth": decision.bandwidth}
@@ -223,13 +229,15 @@ def test_clients__are_told_what_is_decided_by_the_gains_that_they_measure():
 @pytest.mark.parametrize("compression", ["none", "qsgd:4"])
 def test_log__is_what_server_and_clients_know_of_each_participation(compression, tmp_path):
     scenario = SCENARIO.replace(compression=compression, local_epochs=np.linspace(0.5, 2.5, N))
-    path, began = tmp_path / "log.csv", time.monotonic()
+    path = tmp_path / "log.csv"
+    began = time.monotonic()
     grid = LocalGrid()
     train = grid.reply
 
     def timed(message):
         reply = train(message)
-        if (count := len(grid.trained)) > 1 and message.metadata.message_type == "train":
+        count = len(grid.trained)
+        if count > 1 and message.metadata.message_type == "train":
             reply.content["metrics"]["up_s"] = 0.002 if count % 2 else [np.nan]
         return reply
 

@@ -193,7 +193,9 @@ RESUMED = {
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("name", RESUMED)
 def test_command__killed_at_random_moments_ends_in_the_same_bytes(start, tmp_path, name):
-    command, whole, killed = f"{RESUMED[name]} --out", tmp_path / "1", tmp_path / "2"
+    command = f"{RESUMED[name]} --out"
+    whole = tmp_path / "1"
+    killed = tmp_path / "2"
     began = time.monotonic()
     assert start(f"{command} {whole}", QUICK).wait(600) == 0
     seconds = time.monotonic() - began

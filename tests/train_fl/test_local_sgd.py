@@ -45,7 +45,8 @@ def test_update__equals_torch_sgd_over_the_same_batches(model, data, proximal, m
     assert torch.equal(start, kept)
 
     optimiser = torch.optim.SGD(reference.parameters(), lr=0.05, momentum=momentum)
-    rng, losses = np.random.default_rng(7), []
+    rng = np.random.default_rng(7)
+    losses = []
     for _ in range(2):
         for batch in np.split(rng.permutation(25), [8, 16, 24]):
             away = zip(reference.parameters(), anchors, strict=True)
@@ -81,7 +82,8 @@ def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
 def test_gradient__equals_finite_differences(model, data, monkeypatch):
     monkeypatch.setattr("train_fl.local_sgd._CHUNK", 7)
     trainer = LocalTrainer(model.double(), TrainingOptions(batch_size=8, momentum=0.9))
-    images, labels = data[0].double(), data[1]
+    images = data[0].double()
+    labels = data[1]
     at = trainer.initial_parameters()
     trainer.evaluate(at + 1, images, labels)  # the network now holds other parameters
     gradient = trainer.gradient(at, images, labels)

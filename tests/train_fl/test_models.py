@@ -54,7 +54,8 @@ def test_shared_group_norm__equals_numpy(num_channels):
     rng = np.random.default_rng(0)
     images = rng.normal(3.0, 5.0, size=(4, num_channels, 5, 6))
     num_groups = num_channels // 32
-    weight, bias = rng.normal(size=num_groups), rng.normal(size=num_groups)
+    weight = rng.normal(size=num_groups)
+    bias = rng.normal(size=num_groups)
     layer = SharedGroupNorm(num_channels).double()
     assert layer.weight.shape == layer.bias.shape == (num_groups,)
     with torch.no_grad():
@@ -69,7 +70,8 @@ def test_shared_group_norm__equals_numpy(num_channels):
             np.testing.assert_allclose(normalised, expected, rtol=1e-9, atol=1e-9)
 
 
-IMAGES, LABELS = torch.arange(8.0).reshape(2, 1, 2, 2), torch.tensor([0, 2])
+IMAGES = torch.arange(8.0).reshape(2, 1, 2, 2)
+LABELS = torch.tensor([0, 2])
 
 
 class Changed(nn.Module):
@@ -77,7 +79,9 @@ class Changed(nn.Module):
 
     def __init__(self, change: Callable[[torch.Tensor], torch.Tensor], **more: nn.Module) -> None:
         super().__init__()
-        self.last, self.change, self.more = nn.Linear(4, 3), change, nn.ModuleDict(more)
+        self.last = nn.Linear(4, 3)
+        self.change = change
+        self.more = nn.ModuleDict(more)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.change(self.last(images.flatten(1)))

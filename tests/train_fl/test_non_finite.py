@@ -35,7 +35,8 @@ def test_report__that_is_not_finite_ends_training_or_counts_as_none(monkeypatch,
     task = make_task("digits", num_devices=20, split_seed=0)
     spoilt_labels = task.dataset.train_targets[task.parts[0]]
     env = gym.make("FLEdge-v0", scenario=scenario)
-    f, p = scenario.f_mid, scenario.p_mid
+    f = scenario.f_mid
+    p = scenario.p_mid
     whole = {name: getattr(LocalTrainer, name) for name in ("update", "losses", "gradient")}
 
     def spoil_device(labels, update, loss):

@@ -46,7 +46,8 @@ def test_fedadam__divides_the_mean_update_by_the_root_of_the_mean_square():
 
 
 def test_apply_contributions__moves_the_model_by_the_weighted_sum_and_not_without_updates():
-    model, kept = torch.ones(3), {}
+    model = torch.ones(3)
+    kept = {}
     updates = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
     optimizer = FedAvgM(0.5, 0.8)
     apply_contributions(model, updates, np.array([0.25, 2.0]), optimizer, kept, 1)
@@ -75,8 +76,12 @@ def quadratic_updates(model, minima, num_steps, rate, momentum) -> torch.Tensor:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_fednova__ends_at_the_minimum_of_all_and_fedavg_where_work_counts(momentum):
-    minima, data, epochs = np.array([-1.0, 0.0, 4.0]), np.array([64.0, 32.0, 32.0]), [0.5, 2, 8]
-    weights, steps, rate = data / data.sum(), [1, 2, 8], 1e-5
+    minima = np.array([-1.0, 0.0, 4.0])
+    data = np.array([64.0, 32.0, 32.0])
+    epochs = [0.5, 2, 8]
+    weights = data / data.sum()
+    steps = [1, 2, 8]
+    rate = 1e-5
     ends = {}
     for server in (FedAvg(), FedNova(batch_size=32, momentum=momentum)):
         factors = server.balance(np.array(epochs), data)

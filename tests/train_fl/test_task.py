@@ -52,7 +52,8 @@ def assert_same_parts(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_make_task__splits_as_the_partition_says_and_anew_in_each_episode(partition):
-    dataset, seed = written_data(), np.random.SeedSequence(5)
+    dataset = written_data()
+    seed = np.random.SeedSequence(5)
     options = {"partition": partition, "concentration": 1.5, "merit": GAINS}
     task, free = (make_own(dataset, split_seed=each, **options) for each in (8, None))
     expected = {
@@ -89,7 +90,8 @@ def test_make_task__defaults_of_the_paper(
 
     def load(source: DataSource) -> Dataset:
         asked.append(source)
-        images, labels = np.zeros((240, *shape)), np.arange(240) % classes
+        images = np.zeros((240, *shape))
+        labels = np.arange(240) % classes
         dataset = Dataset.from_arrays(name, images, labels, images, labels)
         return dataclasses.replace(dataset, train_writers=np.arange(240) % source.num_devices)
 
@@ -98,7 +100,8 @@ def test_make_task__defaults_of_the_paper(
     assert asked == [DataSource(tmp_path, download=True, num_devices=120, seed=6)]
     assert task.options.learning_rate == learning_rate
     assert task.num_parameters == sum(p.numel() for p in network(classes).parameters())
-    labels, writers = task.dataset.train_targets.numpy(), task.dataset.train_writers
+    labels = task.dataset.train_targets.numpy()
+    writers = task.dataset.train_writers
     mixed = dirichlet_equal(labels, 120, 0.5, np.random.default_rng(6))
     assert_same_parts(task.parts, by_writer(writers, 120) if name == "femnist" else mixed)
 

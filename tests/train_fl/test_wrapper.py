@@ -156,7 +156,8 @@ def test_model__is_the_global_one_also_from_its_file(scenario, task, tmp_path):
     env.step(uniform(scenario))
     parameters = env.parameters
     env.save_model(tmp_path / "model.pt")
-    model, loaded = env.model(), task.make_model()
+    model = env.model()
+    loaded = task.make_model()
     env.step(uniform(scenario))  # which moves the model on
     assert (tmp_path / "model.pt").stat().st_size < 1.5 * 4 * task.num_parameters
     loaded.load_state_dict(torch.load(tmp_path / "model.pt"))
@@ -169,7 +170,8 @@ def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
     env = wrap(scenario, task, eval_every=3)
     _, info = env.reset(seed=0)
     assert 0 <= info["test_accuracy"] <= 1
-    evaluated, truncated = [], False
+    evaluated = []
+    truncated = False
     while not truncated:
         _, _, _, truncated, info = env.step(uniform(scenario))
         evaluated.append("test_accuracy" in info)
@@ -340,7 +342,8 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_training__is_the_same_in_all_modes_of_torch(mode):
-    inputs, classes = np.random.default_rng(0).normal(size=(400, 64)), np.arange(400) % 10
+    inputs = np.random.default_rng(0).normal(size=(400, 64))
+    classes = np.arange(400) % 10
 
     def network() -> torch.nn.Module:
         return torch.nn.Sequential(

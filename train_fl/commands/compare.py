@@ -33,15 +33,21 @@ COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.p
 
 def compare(options: CompareOptions, console: Console) -> None:
     """Run a comparison, print its table and write its results."""
-    run, output, name = options.run, options.output, options.system.scenario
+    run = options.run
+    output = options.output
+    name = options.system.scenario
     options.check_used()
     setting = make_setting(name, options, [Scheduler(each) for each in options.policy.policies])
-    decisive, stored = options.decisive(), [described(setting.scenario)]
+    decisive = options.decisive()
+    stored = [described(setting.scenario)]
     folder = run.out or default_folder(name, decisive)
     with claimed(folder, COMPARISON, run, {"scenario": name} | decisive, stored):
         models = folder / "models" if options.training.save_models else None
         (results,) = run_settings([setting], folder, run, progress_console(), models=models)
-        rounds, bounds, summary, timing = results.rounds, results.bounds, results.summary(), None
+        rounds = results.rounds
+        bounds = results.bounds
+        summary = results.summary()
+        timing = None
         if "real_time" in rounds:  # a separate file, as it differs between repetitions
             timing = rounds[["policy", "seed", "round", "real_time"]]
             rounds = rounds.drop(columns="real_time")

@@ -30,22 +30,27 @@ def errors_in_one_line() -> Iterator[None]:
         yield
         return
     except (JobsFailedError, WorkerKilledError) as error:
-        message, status = str(error), 1
+        message = str(error)
+        status = 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        message, status = str(error), 2
-        if extra := _EXTRAS.get(package):
+        message = str(error)
+        status = 2
+        extra = _EXTRAS.get(package)
+        if extra:
             message = (
                 f"this needs the package {package}: install the extra `{extra}`, "
                 f'for example by pip install -e ".[{extra}]"'
             )
     except ValueError as error:
-        message, status = str(error), 2
+        message = str(error)
+        status = 2
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         after = ". Make room and rerun the command to resume" if full else ""
         path = "" if error.filename is None else f"{os.fsdecode(error.filename)!r}: "
-        message, status = f"{path}{error.strerror or error}{after}", 1 if full else 2
+        message = f"{path}{error.strerror or error}{after}"
+        status = 1 if full else 2
     except SystemError as error:
         if not is_interrupt(error):
             raise

@@ -93,7 +93,8 @@ def leaderboard(options: Options, console: Console) -> None:
         read = _newcomers(read, options.policies, stored)
     settings = [_setting(one, stored) for one in read]
     pairs = list(zip(read, settings, strict=True))
-    run, output = options.run, options.output
+    run = options.run
+    output = options.output
     decisive = {"policies": options.policies} if options.policies else {}
     folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, decisive).name
     given = {"file": options.file} | decisive
@@ -152,7 +153,8 @@ def _newcomers(
     def can_run(one: FileSetting) -> bool:
         scenario = one.options.make_scenario()
         entrants = [make_entrant(scheduler, scenario, None) for scheduler in schedulers]
-        if taken := {each.label for each in entrants} & set(stored["policy"]):
+        taken = {each.label for each in entrants} & set(stored["policy"])
+        if taken:
             raise ValueError(f"stored results already have {taken.pop()!r}: rename the policy")
         return one.options.training.train or not all(
             each.policy.needs_training for each in entrants
@@ -187,7 +189,8 @@ def _changes(results: Sequence[Results], fresh: Sequence[Results]) -> str:
         for name, runs in one.runs().items()
         if (now := other.runs()[name]["status"].iloc[0]) != runs["status"].iloc[0]
     ]
-    seeds, what = fresh[0].setting.seeds, "; ".join(changes) or "no status changes"
+    seeds = fresh[0].setting.seeds
+    what = "; ".join(changes) or "no status changes"
     return f"On {len(seeds)} fresh seeds, {seeds[0]} to {seeds[-1]}: {what}."
 
 
@@ -226,7 +229,9 @@ def _labelled(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _sentence(read: FileSetting, setting: Setting) -> str:
     """The facts about a setting that its tables do not show."""
-    scenario, seeds, options = setting.scenario, setting.seeds, read.options
+    scenario = setting.scenario
+    seeds = setting.seeds
+    options = read.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
     if seeds[-1] - seeds[0] >= len(seeds):
         number = f"{len(seeds)} seeds from {seeds[0]} to {seeds[-1]}"

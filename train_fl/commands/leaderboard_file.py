@@ -90,7 +90,8 @@ def read_leaderboard(path: Path, data_dir: Path = Path("data")) -> list[FileSett
     defaults = _checked(values, (*SETTING_KEYS, "schedulers"), f"{where} above the settings")
     settings = [_setting(defaults, table, where, data_dir) for table in tables]
     names = [setting.name for setting in settings]
-    if twice := [name for name in names if names.count(name) > 1]:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
         raise ValueError(f"settings must have distinct names, {twice[0]!r} occurs twice in {where}")
     return settings
 

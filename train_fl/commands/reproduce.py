@@ -52,7 +52,8 @@ def reproduce(options: Options, console: Console) -> None:
     stem = options.figure.removesuffix("-sweep")
     files = tuple(f"{stem}.{kind}" for kind in ("png", "pdf", "csv"))
     kind = Kind("reproduction", files, config=f"{stem}.json")
-    if joined := [name for name in options.scenarios if "," in name]:
+    joined = [name for name in options.scenarios if "," in name]
+    if joined:
         raise ValueError(f"separate scenarios with spaces, got {joined[0]!r}")
     for name in ("scenarios", "mu", "nu"):
         value = getattr(options, name)

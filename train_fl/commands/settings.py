@@ -72,8 +72,11 @@ def make_setting(
                 f"a leaderboard ranks schedulers with equal uploads, got {one.name!r}: give the "
                 f"setting compression = {compression!r}, or use fl-edge compare"
             )
-    seeds, trained, file = options.seed_range(), options.training.train, options.system.scenario
-    scenario, training = options.make_scenario(), None
+    seeds = options.seed_range()
+    trained = options.training.train
+    file = options.system.scenario
+    scenario = options.make_scenario()
+    training = None
     if trained:
         if options.training.dataset is None and Path(file).suffix == ".toml":
             raise ValueError(
@@ -82,7 +85,8 @@ def make_setting(
             )
         # The task determines the size of a user-defined compression.
         keep = set() if options.training.fit_scenario else options.fields_given() - {"compression"}
-        task, more = dataset_of(options), options.training_options()
+        task = dataset_of(options)
+        more = options.training_options()
         training = make_training(scenario, task, more, keep)
         scenario = training.scenario
     check_target(options.training.target_accuracy)
@@ -118,9 +122,12 @@ def dataset_of(options: CompareOptions) -> str:
 
 def network_note(options: CompareOptions) -> str:
     """The trained network and the one with the size of uploads; empty for the data set's."""
-    training, parts = options.training_options(), []
-    if model := training.get("model"):
+    training = options.training_options()
+    parts = []
+    model = training.get("model")
+    if model:
         parts.append(f"network {model.rpartition(':')[2]}")
-    if upload := training.get("upload"):
+    upload = training.get("upload")
+    if upload:
         parts.append(f"uploads of the size of {upload}")
     return ", ".join(parts)

@@ -147,7 +147,8 @@ class Dataset:
         """
         if not (isinstance(name, str) and name.strip() and name.isprintable()):
             raise ValueError(f"name must be printable text, got {name!r}")
-        train, test = (_inputs("train_inputs", train_inputs), _inputs("test_inputs", test_inputs))
+        train = _inputs("train_inputs", train_inputs)
+        test = _inputs("test_inputs", test_inputs)
         classes = _classes("train_targets", train_targets, len(train))
         test_classes = _classes("test_targets", test_targets, len(test))
         if classes.min() > 0:
@@ -265,7 +266,8 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Inputs and targets of a torch data set."""
     with as_value_error(f"{split} must hold samples (input, class) with inputs of one shape: "):
         inputs, targets = zip(*(samples[index] for index in range(len(samples))), strict=True)
-        if wrong := [one for one in inputs if not isinstance(one, (Tensor, np.ndarray))]:
+        wrong = [one for one in inputs if not isinstance(one, (Tensor, np.ndarray))]
+        if wrong:
             raise TypeError(
                 f"got a {type(wrong[0]).__name__}: pass transform=ToTensor() to an image data set"
             )

@@ -123,7 +123,8 @@ def _distinct(writer: str, parts: list[_Samples]) -> _Samples:
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     rows = np.column_stack([images.reshape(len(images), -1), labels])
     first = np.sort(np.unique(rows, axis=0, return_index=True)[1])
-    if (repeated := len(rows) - len(first)) > _MOST_REPEATED * len(first):
+    repeated = len(rows) - len(first)
+    if repeated > _MOST_REPEATED * len(first):
         raise ValueError(
             f"{repeated} of the {len(rows)} samples of the writer {writer} are copies of others: "
             "remove the copied files"

@@ -69,7 +69,8 @@ def cifar10(source: DataSource) -> Dataset:
 
 def _read(source: DataSource, kind: Any, place: str) -> tuple[Any, Any]:
     """The training and test split of a torchvision data set whose files are in `place`."""
-    folder, name = source.folder / place, kind.__name__
+    folder = source.folder / place
+    name = kind.__name__
     remedy = "put its files there, give --download, or run without training (--no-train)"
     if not source.download and not folder.is_dir():
         raise ValueError(f"there is no folder {str(folder)!r} with the data of {name}: {remedy}")

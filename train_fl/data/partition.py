@@ -28,7 +28,8 @@ def split(
     ValueError
         If there are fewer samples than devices, or the data or the devices do not allow the split.
     """
-    labels, kind = dataset.train_targets.numpy(), options.partition
+    labels = dataset.train_targets.numpy()
+    kind = options.partition
     if num_devices > len(labels):
         raise ValueError(
             f"num_devices must be at most the {len(labels)} samples, got {num_devices}"

@@ -34,9 +34,12 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     ``metrics`` have the training time ``train_s`` [s]. For the log of `PolicyStrategy`, add the
     upload time ``up_s`` [s], which only the client's transport knows.
     """
-    config, device = message.content["config"], _device(context)
-    epochs, compression = config["local-epochs"], str(config.get("compression", "none"))
-    entropy, key = int(config["training-entropy"]), tuple(config["training-key"])
+    config = message.content["config"]
+    device = _device(context)
+    epochs = config["local-epochs"]
+    compression = str(config.get("compression", "none"))
+    entropy = int(config["training-entropy"])
+    key = tuple(config["training-key"])
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
     completed_rounds = int(config["server-round"]) - 1
     model = task.initial_model(seeds.model)
@@ -64,7 +67,9 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
         content["arrays"] = named(model)
     else:
         shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-        uploads, episode, left = Uploads(shapes, compressor), f"{entropy} {key}", None
+        uploads = Uploads(shapes, compressor)
+        episode = f"{entropy} {key}"
+        left = None
         if uploads.remembers:
             kept = context.state.get("left", ArrayRecord()).get(episode)
             left = np.zeros(len(update), dtype=np.float32) if kept is None else kept.numpy()

@@ -71,10 +71,12 @@ class Clocked(EmulatedRounds):
             raise ValueError(f"policy must be a Policy, got {policy!r}: see policies.make_policy")
         if not callable(resources):
             resources = RESOURCES[one_of("resources", resources, tuple(RESOURCES))]
-        self.policy, self._rule = policy, resources
+        self.policy = policy
+        self._rule = resources
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
-        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        self._configure = strategy.configure_train
+        self._aggregate = strategy.aggregate_train
         self.strategy = strategy  # last, as what is set later may be the strategy's
 
     def __getattr__(self, name: str) -> Any:
@@ -83,13 +85,15 @@ class Clocked(EmulatedRounds):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set the strategy's public attributes there, such as its fractions, and others here."""
-        strategy, own = vars(self).get("strategy"), name in vars(self) or name.startswith("_")
+        strategy = vars(self).get("strategy")
+        own = name in vars(self) or name.startswith("_")
         object.__setattr__(self if own or not hasattr(strategy, name) else strategy, name, value)
 
     def _run(self, *arguments: Any, **options: Any) -> Result:
         """Run the strategy's own `start`, with the rounds of this object."""
         strategy = self.strategy
-        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        self._configure = strategy.configure_train
+        self._aggregate = strategy.aggregate_train
         with patch.multiple(  # which restores methods that were set on the strategy itself
             strategy, configure_train=self.configure_train, aggregate_train=self.aggregate_train
         ):
@@ -107,7 +111,8 @@ class Clocked(EmulatedRounds):
         messages = list(self._configure(server_round, arrays, config, grid))
         self._meet(grid)
         nodes = [message.metadata.dst_node_id for message in messages]
-        if wrong := {n for n in nodes if n not in self._asked or nodes.count(n) > 1}:
+        wrong = {n for n in nodes if n not in self._asked or nodes.count(n) > 1}
+        if wrong:
             raise ValueError(
                 f"a strategy must send at most one message to each node in a round, got "
                 f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
@@ -147,7 +152,8 @@ class Clocked(EmulatedRounds):
         weight = getattr(self.strategy, "weighted_by_key", None)
         if _names(reply) != self._usual:
             raise ValueError(f"it must have {self._usual}, as most replies, got {_names(reply)}")
-        sent, given = self._sent[reply.metadata.src_node_id], _first(reply.content.array_records)
+        sent = self._sent[reply.metadata.src_node_id]
+        given = _first(reply.content.array_records)
         if any(array.dtype != "uint8" for array in sent.values()):
             model = flat(sent, sent)
             metrics = {weight: None, **_first(reply.content.metric_records)}  # the weight is needed
@@ -156,7 +162,8 @@ class Clocked(EmulatedRounds):
 
     def _decided(self, cohort: list[int]) -> Allocation:
         """The decision for a cohort; with more than K devices, in a system with a larger K."""
-        scenario, size = self.scenario, max(len(cohort), self.scenario.cohort_size)
+        scenario = self.scenario
+        size = max(len(cohort), self.scenario.cohort_size)
         if size not in self._systems:
             if len(self._systems) == 1:
                 message = f"{size} devices take part, so each has 1/{size} of the band"
@@ -167,7 +174,8 @@ class Clocked(EmulatedRounds):
             with warnings.catch_warnings(action="ignore"):  # these concern sampled decisions
                 self._systems[size] = scenario.replace(cohort_size=size, **fixed)
         self._env.simulator.scenario = system = self._systems[size]
-        gain, queue = self._observation["channel_gain"], self._observation["queue"]
+        gain = self._observation["channel_gain"]
+        queue = self._observation["queue"]
         if self.policy is None:
             members = np.isin(np.arange(scenario.num_devices), cohort)
             f, p, *bandwidth = self._rule(gain, queue, system, members)

@@ -66,9 +66,11 @@ def read_replies(
     replies: Iterable[Message], nodes: Iterable[int], read: Callable[[Message], Read]
 ) -> tuple[dict[int, Read], dict[int, str]]:
     """Read the nodes' replies; return the results by node, and the reasons for missing ones."""
-    received, reasons = dict[int, Read](), dict.fromkeys(nodes, "no reply in time")
+    received = dict[int, Read]()
+    reasons = dict.fromkeys(nodes, "no reply in time")
     for reply in replies:
-        if (node := reply.metadata.src_node_id) in reasons:
+        node = reply.metadata.src_node_id
+        if node in reasons:
             try:
                 if reply.has_error():
                     raise ValueError(reply.error.reason)

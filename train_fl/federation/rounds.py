@@ -33,9 +33,11 @@ class EmulatedRounds:
 
     def __init__(self, scenario: Scenario, seed: int, wait: float = 300.0) -> None:
         check_scenario(scenario)
-        self.scenario, self.seed = scenario, natural_number("seed", seed)
+        self.scenario = scenario
+        self.seed = natural_number("seed", seed)
         self._wait = finite_or_zero("wait", wait)
-        self._env, self._records = FLEdgeEnv(scenario), Records(scenario, 1, None)
+        self._env = FLEdgeEnv(scenario)
+        self._records = Records(scenario, 1, None)
         self._observation, _ = self._env.reset(seed=self.seed)
 
     @property
@@ -82,7 +84,8 @@ class EmulatedRounds:
         """Start an episode, and query the nodes' device numbers."""
         self._observation, _ = self._env.reset(seed=self.seed)
         self._records = Records(self.scenario, 1, None)
-        count, deadline = self.scenario.num_devices, time.monotonic() + self._wait
+        count = self.scenario.num_devices
+        deadline = time.monotonic() + self._wait
         while len(nodes := list(grid.get_node_ids())) < count and time.monotonic() < deadline:
             time.sleep(0.2)
         if len(nodes) != count:
@@ -91,7 +94,8 @@ class EmulatedRounds:
                 f"{self._wait:g} s: start {count} nodes, in a simulation with "
                 f"--federation-config num-supernodes={count}"
             )
-        self._strangers, self._node_of = dict[int, str](), dict[int, int]()
+        self._strangers = dict[int, str]()
+        self._node_of = dict[int, int]()
         self._asked = set[int]()
         devices = self._meet(grid)
         if not 0 < len(self._node_of) == len(devices):
@@ -149,12 +153,14 @@ class EmulatedRounds:
             message = f"no update from device {nodes[node]} in round {number}: {why}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         received = {nodes[node]: result for node, result in read_of.items()}
-        missing, account = self._expected.arrived.copy(), self._env.last_round.account()
+        missing = self._expected.arrived.copy()
+        account = self._env.last_round.account()
         missing[list(received)] = False
         if missing.any():
             lost = "late" if self.scenario.deadline_s < math.inf else "failed"
             now = {lost: missing | self._info.get(lost, np.False_)}
-            self._info, account = self._info | now, account | now
+            self._info = self._info | now
+            account = account | now
         self._records.add(self._decision, self._observation, self._reward, account, 0.0)
         last = self._records.table(self.name, [self.seed]).iloc[-1]
         return received, {

@@ -89,17 +89,21 @@ class PolicyStrategy(EmulatedRounds, Strategy):
                 f"{policy.name} needs {needed} of all devices, which clients in a federation do "
                 "not report: run it in a TrainingWrapper"
             )
-        self.policy, self.name = policy, policy.name
-        self._server, self._kept = make_server_optimizer(server), dict[str, torch.Tensor]()
+        self.policy = policy
+        self.name = policy.name
+        self._server = make_server_optimizer(server)
+        self._kept = dict[str, torch.Tensor]()
         self._compressor = compressor or make_compressor(scenario.compression)
         self._download = make_compressor(scenario.download_compression)
-        self._measure_gains, self._log = measure_gains, log
+        self._measure_gains = measure_gains
+        self._log = log
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Decide a round; return the messages to its participants. Round 1 starts an episode."""
-        scenario, env = self.scenario, self._env
+        scenario = self.scenario
+        env = self._env
         if server_round == 1:
             self._start_episode(grid)
         self._meet(grid)
@@ -110,13 +114,12 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             self._observation = env.simulator.observe()
         decision = self.policy.decide(self._observation).of_shape((scenario.num_devices,))
         self._play(decision)
-        self._arrays, self._received = arrays, flat(arrays, arrays)
+        self._arrays = arrays
+        self._received = flat(arrays, arrays)
         self._shapes = [tuple(array.shape) for array in arrays.values()]
         if self._download is not None:
-            downloads, rng = (
-                Uploads(self._shapes, self._download),
-                TrainingSeeds.of(env.training_seed),
-            )
+            downloads = Uploads(self._shapes, self._download)
+            rng = TrainingSeeds.of(env.training_seed)
             sent = downloads.encoded(
                 self._received.astype(np.float32), rng.broadcast(server_round - 1)
             )
@@ -142,8 +145,10 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         Raises `FloatingPointError` if the model is not finite.
         """
         read, record = self._close(server_round, replies, self._reply)
-        scenario, received = self.scenario, [read[device] for device in sorted(read)]
-        updates, rows = [update for update, _ in received], [row for _, row in received]
+        scenario = self.scenario
+        received = [read[device] for device in sorted(read)]
+        updates = [update for update, _ in received]
+        rows = [row for _, row in received]
         participants = np.array(sorted(read), dtype=np.int64)
         balance = self._server.balance(scenario.local_epochs, scenario.num_samples)
         weights = (self._expected.weight * balance)[participants]
@@ -201,7 +206,8 @@ class PolicyStrategy(EmulatedRounds, Strategy):
 
     def _reply(self, reply: Message) -> tuple[NDArray[Any], dict[str, Any]]:
         """The update of a reply, shape (d,), and its row in the log; raises if it is unusable."""
-        scenario, metrics = self.scenario, reply.content.get("metrics", {})
+        scenario = self.scenario
+        metrics = reply.content.get("metrics", {})
         device = self._device_of[reply.metadata.src_node_id]
         reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}
         row = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
@@ -218,10 +224,12 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             whole = int(kind.size(32.0 * self._received.size, len(self._shapes))) // 8
             if len(packed) != whole:
                 raise ValueError(f"its upload must have {whole} bytes, got {len(packed)}")
-            update, size = Uploads(self._shapes, self._compressor).decoded(packed), whole
+            update = Uploads(self._shapes, self._compressor).decoded(packed)
+            size = whole
         else:
             local = flat(reply.content.get("arrays", {}), self._arrays)
-            update, size = local - self._received, local.nbytes
+            update = local - self._received
+            size = local.nbytes
         return usable(update, self._received, metrics), row | {"bytes_up": size}
 
 
@@ -230,8 +238,10 @@ def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:
 
     It takes the round's number and the model, and returns ``test-loss`` and ``test-accuracy``.
     """
-    model, dataset = new_model(task.make_model), task.dataset
-    names, trainer = dict(model.named_parameters()), LocalTrainer(model, task.options)
+    model = new_model(task.make_model)
+    dataset = task.dataset
+    names = dict(model.named_parameters())
+    trainer = LocalTrainer(model, task.options)
     test = dataset.test_inputs, dataset.test_targets
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:  # noqa: ARG001 - Flower's

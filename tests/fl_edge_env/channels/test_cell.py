@@ -27,7 +27,8 @@ def test_cell__means_follow_the_path_loss_and_the_shadowing_that_is_cut():
     mean = channel.device_mean(20_000)
     assert mean.mean() == pytest.approx(0.2)
     path = 36.7 * np.log10(channel.distances(20_000) / 100)
-    ring, loss = 36.7 * np.log10(2.5), -10 * np.log10(mean)
+    ring = 36.7 * np.log10(2.5)
+    loss = -10 * np.log10(mean)
     loss -= loss.max() - ring  # of 20,000 users some lose as much as can be lost
     shadowing = path - loss
     assert np.all((shadowing > path - ring - 0.01) & (shadowing < path + 0.01))

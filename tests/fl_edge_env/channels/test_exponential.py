@@ -16,7 +16,8 @@ COUNT = 200_000
 @pytest.mark.parametrize(("m", "low", "high"), [(0.1, 0.01, 0.5), (2.0, 0.5, 3.0)])
 def test_exponential__clipping_moves_the_outliers_to_the_ends(m, low, high):
     gain = ExponentialChannel(m, low, high).draw(np.random.default_rng(0), COUNT, 1).ravel()
-    below, above = -math.expm1(-low / m), math.exp(-high / m)
+    below = -math.expm1(-low / m)
+    above = math.exp(-high / m)
     for share, probability in ((np.mean(gain == low), below), (np.mean(gain == high), above)):
         assert abs(share - probability) < 4 * math.sqrt(probability / COUNT)
     inner = gain[(gain > low) & (gain < high)]

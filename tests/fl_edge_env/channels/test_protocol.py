@@ -134,7 +134,8 @@ UPLINKS = st.builds(
 
 @given(st.one_of(CELLS, UPLINKS, st.just(MARKOV)), st.integers(1, 40), st.integers(0, 2**32))
 def test_gains__keep_within_their_bounds(channel, num_devices, seed):
-    rng, mean = np.random.default_rng(seed), mean_gains(channel, num_devices)
+    rng = np.random.default_rng(seed)
+    mean = mean_gains(channel, num_devices)
     gains = channel.draw(rng, 20, num_devices), channel.sample(rng, 20, num_devices)
     assert all(each.shape == (20, num_devices) for each in gains)
     for values in (*gains, mean):

@@ -18,7 +18,8 @@ def test_calibration__by_a_loop_over_unequal_devices(channel):
         num_devices=4, cohort_size=3, f_max=[1e9, 2e9, 3e9, 4e9], energy_budget_j=[1, 2, 3, 4]
     ).replace(mu=0.5, nu=11.0, p_max=0.3, download_rate_bps=1e7, channel=channel)
     gains = channel.device_mean(4) if isinstance(channel, CellChannel) else [0.1] * 4
-    times, squares = [], []
+    times = []
+    squares = []
     for n, samples in enumerate(scenario.num_samples):
         f = (1e9 + (n + 1) * 1e9) / 2
         upload = 32 * 6_603_710 / (1e6 / 3 * math.log2(1 + gains[n] * 0.1505 / 0.01))

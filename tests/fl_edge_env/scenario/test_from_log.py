@@ -10,9 +10,12 @@ from fl_edge_env import FLEdgeEnv, Scenario, physics
 from fl_edge_env.channels.uplink import gain_of_rate
 from fl_edge_env.scenario.from_log import COLUMNS
 
-N, PARAMETERS = 5, 10_000
-CYCLES, RATE = np.geomspace(1e6, 2e7, N), np.geomspace(2e5, 9e6, N)
-SAMPLES, EPOCHS = np.array([10, 30, 20, 55, 40]), np.array([1.0, 2.0, 0.5, 3.0, 1.5])
+N = 5
+PARAMETERS = 10_000
+CYCLES = np.geomspace(1e6, 2e7, N)
+RATE = np.geomspace(2e5, 9e6, N)
+SAMPLES = np.array([10, 30, 20, 55, 40])
+EPOCHS = np.array([1.0, 2.0, 0.5, 3.0, 1.5])
 TRAIN_S = CYCLES * SAMPLES * EPOCHS / 1e9
 
 
@@ -86,7 +89,8 @@ def test_scenario__has_the_speeds_rates_and_times_of_the_log(load, bytes_up, com
 
 
 def test_scenario__has_medians_where_times_vary_and_some_are_far_off(load):
-    table, rng = log(rounds=3000), np.random.default_rng(0)
+    table = log(rounds=3000)
+    rng = np.random.default_rng(0)
     rate = 8 * table["bytes_up"] / table["up_s"] * (1 + 0.2 * rng.standard_normal(len(table)))
     table["up_s"] = 8 * table["bytes_up"] / rate.clip(lower=1e3)
     table["train_s"] *= np.exp(0.3 * rng.standard_normal(len(table)))

@@ -36,7 +36,8 @@ def test_phones__take_the_same_power_at_full_speed_and_energy_as_their_budgets()
 
 
 def test_with_phones__makes_of_the_cifar10_system_the_devices_of_the_preset():
-    mixed, preset = with_phones(Scenario.cifar10()), Scenario.phones()
+    mixed = with_phones(Scenario.cifar10())
+    preset = Scenario.phones()
     for name in preset.per_device_fields:
         np.testing.assert_array_equal(getattr(mixed, name), getattr(preset, name))
     assert with_phones(Scenario.cifar10(), seed=1) != mixed
@@ -57,7 +58,8 @@ def test_phones__every_budget_binds_inside_the_range():
 
 
 def test_cell__is_the_cifar10_system_but_for_its_channel_and_a_noise_density():
-    cell, paper = Scenario.cell(num_devices=10), Scenario.cifar10(num_devices=10)
+    cell = Scenario.cell(num_devices=10)
+    paper = Scenario.cifar10(num_devices=10)
     assert cell.channel == CellChannel()
     assert cell.replace(channel=paper.channel) == paper.replace(noise_density_w_hz=2e-8)
     assert Scenario.preset("cell", num_devices=10) == cell
@@ -66,7 +68,8 @@ def test_cell__is_the_cifar10_system_but_for_its_channel_and_a_noise_density():
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
 @pytest.mark.parametrize("name", ["cell", "phones", "mobile"])
 def test_noise__is_the_papers_to_the_bit_with_two_devices_a_round_and_else_of_its_density(name):
-    preset, paper = Scenario.preset(name), Scenario.preset(name, noise_power_w=0.01)
+    preset = Scenario.preset(name)
+    paper = Scenario.preset(name, noise_power_w=0.01)
     assert (preset.noise_power_w, preset.V, preset.lambda_) == (0.01, paper.V, paper.lambda_)
     for size in (1, 3, 8):
         made = preset.replace(cohort_size=size)

@@ -99,7 +99,8 @@ PAIRS = [("lambda_", "mu"), ("V", "nu"), ("noise_density_w_hz", "noise_power_w")
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
 @pytest.mark.parametrize(("field", "other"), PAIRS)
 def test_fields__that_stand_for_each_other_take_each_others_place(field, other):
-    one, two = {field: 10.0}, {other: 2.0}
+    one = {field: 10.0}
+    two = {other: 2.0}
     assert Scenario(**one).replace(**two) == Scenario(**two) != Scenario()
     assert Scenario(**two).replace(**one) == Scenario(**one) != Scenario()
     assert Scenario.cell(**two).replace(**one) == Scenario.cell(**one) != Scenario.cell(**two)
@@ -143,7 +144,8 @@ def test_equality__sees_every_field():
     others |= {"deadline_s": 100.0, "noise_density_w_hz": 1e-9}
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
-        if (other := others.get(name)) is None:
+        other = others.get(name)
+        if other is None:
             one = np.array([0, 0, 0, 0, 1e-3]) * (1 + 10 * value) if np.ndim(value) else 1
             other = value + one
         assert scenario.replace(**{name: other}) != scenario, name

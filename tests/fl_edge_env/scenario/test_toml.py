@@ -40,7 +40,8 @@ def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
 
 
 def test_file__has_the_options_of_uplinks_only_where_they_are_given(tmp_path):
-    path, plain = tmp_path / "phones.toml", Scenario.phones(num_devices=2)
+    path = tmp_path / "phones.toml"
+    plain = Scenario.phones(num_devices=2)
     plain.save(path)
     assert "_bps = [" not in path.read_text()
     channel = UplinkChannel(mean_bps=np.array([1e6, 1 / 3e-7]), deviation_bps=[1e5, 2e6 / 3])

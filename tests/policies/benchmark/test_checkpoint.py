@@ -22,7 +22,9 @@ RUN = {"queue": np.arange(4.0), "round": 5}
 
 
 def test_checkpoint__gives_back_what_was_saved_until_it_is_removed(cache):
-    data, one, other = np.arange(10**5), Checkpoint("a", 1), Checkpoint("b", 1)
+    data = np.arange(10**5)
+    one = Checkpoint("a", 1)
+    other = Checkpoint("b", 1)
     assert one.load({}) is None
     one.save(RUN, {})
     one.save((RUN, data), {"data": data})
@@ -138,7 +140,8 @@ def test_run_episode__stopped_twice_ends_in_the_same_result(
         with pytest.raises(KeyboardInterrupt):
             run_episode(Local(scenario), make_env(policy), scenario, [4], checkpoint)
     monkeypatch.setattr(Interrupted, "stop_at", 11)
-    env, model = make_env(policy), tmp_path / "resumed.pt"
+    env = make_env(policy)
+    model = tmp_path / "resumed.pt"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resumed = run_episode(Local(scenario), env, scenario, [4], checkpoint, model=model)

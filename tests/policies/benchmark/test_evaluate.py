@@ -37,7 +37,10 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         policy = make_policy(row.policy.lower(), scenario)
         env = gym.make("FLEdge-v0", scenario=scenario)
         observation, _ = env.reset(seed=row.seed)
-        infos, rewards, decisions, truncated = [], [], [], False
+        infos = []
+        rewards = []
+        decisions = []
+        truncated = False
         while not truncated:
             decisions.append(policy.decide(observation))
             observation, reward, _, truncated, info = env.step(decisions[-1])
@@ -60,7 +63,8 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         weight = np.zeros((len(infos), 12))
         for index, (decision, info) in enumerate(zip(decisions, infos, strict=True)):
             for device in info["cohort"].tolist():  # a draw counts w / (K q), a choice its share
-                size, w = scenario.cohort_size, scenario.weights[device]
+                size = scenario.cohort_size
+                w = scenario.weights[device]
                 share = w / (size * decision.q[device]) if decision.q is not None else 1 / size
                 weight[index, device] += share
         assert row.influence == pytest.approx((weight.mean(axis=0) / scenario.weights).min())
@@ -201,9 +205,12 @@ def test_evaluate__no_account_is_by_the_scenario_of_the_policy(scenario):
 def test_evaluate__asks_available_devices_alone_for_their_share(name, scenario):
     system = scenario.replace(availability=np.linspace(0.2, 1.0, 12))
     (row,) = evaluate([make_policy(name, system)], system, [3], gaps=False).itertuples()
-    policy, env = make_policy(name, system), gym.make("FLEdge-v0", scenario=system)
+    policy = make_policy(name, system)
+    env = gym.make("FLEdge-v0", scenario=system)
     observation, _ = env.reset(seed=3)
-    w, size, rounds = system.weights, system.cohort_size, system.num_rounds
+    w = system.weights
+    size = system.cohort_size
+    rounds = system.num_rounds
     asked, fair, weights, times = np.zeros((4, 12))
     for _ in range(rounds):
         decision = policy.decide(observation)

@@ -105,7 +105,8 @@ def test_ranking__has_a_dot_with_its_interval_in_the_order_of_the_table():
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["one", "two $x$", "late", "bad (over\xa0budget)"]
     assert [text.get_text() for text in axes.texts] == ["target missed in 1 of 3 runs"]
-    intervals, dots = axes.get_lines()[::2], axes.get_lines()[1::2]
+    intervals = axes.get_lines()[::2]
+    dots = axes.get_lines()[1::2]
     assert [dot.get_xydata().tolist() for dot in dots] == [[[20, 0]], [[40, 1]], [[2, 3]]]
     assert [dot.get_markerfacecolor() == "white" for dot in dots] == [False, False, True]
     _, low, high = mean_interval(runs["two $x$"][0])

@@ -56,7 +56,8 @@ def test_keys__change_with_the_code_of_the_packages(monkeypatch, tmp_path):
 
 def test_keys__change_with_data_augmentation_and_network():
     def made(name="it", seed=0, flip=1.0, width=3):
-        inputs, targets = np.random.default_rng(seed).random((8, 2)), np.arange(8) % 2
+        inputs = np.random.default_rng(seed).random((8, 2))
+        targets = np.arange(8) % 2
         dataset = Dataset.from_arrays(
             name, inputs, targets, inputs, targets, augment=lambda batch, _: flip * batch
         )

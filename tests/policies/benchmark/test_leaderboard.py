@@ -29,7 +29,8 @@ def board(runs: dict[str, tuple[int, str]], left_out: dict[str, str] | None = No
 @given(st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, RUN)), min_size=1, max_size=4))
 def test_overview__rows_are_in_the_order_of_the_tables(settings):
     summaries = [board(runs).summary for runs in settings]
-    rows, tables = ranked_overall(summaries), [ranked(each) for each in summaries]
+    rows = ranked_overall(summaries)
+    tables = [ranked(each) for each in summaries]
     for one, other in itertools.combinations(NAMES, 2):
         before = {table.index(one) < table.index(other) for table in tables}
         if len(before) == 1:
@@ -39,7 +40,8 @@ def test_overview__rows_are_in_the_order_of_the_tables(settings):
 
 
 def test_overview__those_that_are_ok_wherever_they_ran_come_first_by_their_mean_rank():
-    ok, over = "ok", "over budget"
+    ok = "ok"
+    over = "over budget"
     settings = [
         {"first": (1, ok), "few": (3, ok), "last": (9, ok), "twice": (2, ok), "once": (4, over)},
         {"first": (2, ok), "last": (9, ok), "twice": (1, ok), "once": (3, ok), "never": (1, over)},

@@ -38,7 +38,8 @@ class RandomPolicy(Policy):
 def systems(draw) -> tuple[Scenario, DualPrices]:
     """Systems in which devices may drop out and be late, and any prices."""
     fields = draw(field_values(1))
-    number, rng = fields["num_devices"], np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    number = fields["num_devices"]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if draw(st.booleans()):
         fields["availability"] = rng.uniform(0.1, 1.0, number)
         fields["upload_failure"] = draw(st.sampled_from([0.0, 0.5]))

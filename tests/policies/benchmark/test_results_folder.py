@@ -31,7 +31,8 @@ def call(tmp_path, capsys, monkeypatch) -> Callable[[str, str], tuple[int, str]]
     file.write_text(f'schedulers = ["uni-d"]\n[[settings]]\n{setting}')
 
     def run(name: str, more: str) -> tuple[int, str]:
-        arguments, status = COMMANDS[name].format(file=file), 0
+        arguments = COMMANDS[name].format(file=file)
+        status = 0
         try:
             main([name, *arguments.split(), *more.split(), "--workers", "1"])
         except SystemExit as error:

@@ -56,7 +56,8 @@ def test_run_jobs__only_what_is_missing_or_damaged_is_run(jobs, tmp_path, monkey
         edited = dict(file) | {"rounds.round_time": file["rounds.round_time"] + 1.0}
     np.savez(tmp_path / names[3], **edited)
     (tmp_path / names[4]).write_bytes((tmp_path / names[5]).read_bytes())
-    run, ran = Job.run, []
+    run = Job.run
+    ran = []
     monkeypatch.setattr(Job, "run", lambda job, *args: ran.append(job) or run(job, *args))
     assert_equal(run_jobs(jobs, folder=tmp_path), first)
     assert ran == jobs[:5]

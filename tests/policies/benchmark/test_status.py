@@ -48,7 +48,8 @@ def first(number: int, value: float, others: float = 1.0) -> np.ndarray:
 
 
 EXPECTED = accounts(first(1, 1.2, 0.9), seeds=1, drawn=True)
-OVER, FILLS = "1 of 10 devices up to 100 % over budget", "fills 50 % of the cohort"
+OVER = "1 of 10 devices up to 100 % over budget"
+FILLS = "fills 50 % of the cohort"
 ALL = "all devices on average"
 ONE_OVER = "over budget", "1 of 10 devices up to 40 % over budget"
 LACK = "devices lack 9 % of all participation"
@@ -96,7 +97,8 @@ def test_judge__cases_by_hand(given, name, reason):
 @pytest.mark.parametrize("asked", [1.0, 3.0, 20.0])
 def test_judge__agrees_with_tests_of_scipy(seeds, asked):
     rng = np.random.default_rng([seeds, int(asked)])
-    devices, found = 15, [0, 0]
+    devices = 15
+    found = [0, 0]
     one = 1 / asked
     for _ in range(60):
         truth = np.where(rng.random(devices) < 0.3, rng.choice([0.0, 0.1, 2.0, 4.0]), 1.0)
@@ -106,7 +108,8 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
         lump = np.clip(lumps.mean() / max(ratio.mean(), 1e-9), 1e-3, 400) * one / seeds
         over = left = 0
         for each in ratio.T:
-            number, limit = each.mean() / lump, max(1.1, 1 + one)
+            number = each.mean() / lump
+            limit = max(1.1, 1 + one)
             # A Poisson count of mean m is at least k as often as a gamma variate of shape k is
             # below m, which also tells it for numbers that are not whole.
             luck = stats.gamma.cdf(limit / lump, number) if number else 1.0
@@ -122,7 +125,8 @@ def test_judge__agrees_with_tests_of_scipy(seeds, asked):
             reasons += [f"all devices on average {100 * ratio.mean() - 100:.1f} % over"]
         reasons += [f"leaves out {left} of {devices}"] if left else []
         whole = np.full_like(ratio, asked)
-        always, lasting = np.ones(seeds), np.full(seeds, 100.0)
+        always = np.ones(seeds)
+        lasting = np.full(seeds, 100.0)
         given = DeviceAccounts(ratio, ratio, ratio, whole, always, always, lasting, drawn=False)
         told = re.sub(r"up to [\d,]+ % over budget", "over", judge(given).reason)
         others = "over budget", "as a group", "lack"
@@ -192,14 +196,16 @@ def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
     times = np.zeros((10, 120))
     for row in times:
         row[rng.choice(10, 2, replace=False)] = 60.0
-    one, always = np.ones_like(times), np.ones(10)
+    one = np.ones_like(times)
+    always = np.ones(10)
     asked = one * 1000 / 60
     given = DeviceAccounts(one, times, times, asked, always, always, always, drawn=False)
     told = judge(given)
     assert told.name == "leaves out"
     assert int(told.reason.split()[2]) >= 110
     # One run of ten, in which the others work, makes up for a part only.
-    most, last = first(5, 1.9, 0.1), first(5, 0.0, 1.0)
+    most = first(5, 1.9, 0.1)
+    last = first(5, 0.0, 1.0)
     uneven = np.vstack([np.tile(most, (9, 1)), last])
     told = "5 of 10 devices up to 71 % over budget"
     assert judge(accounts(uneven, seeds=10)) == ("over budget", told)
@@ -207,7 +213,8 @@ def test_judge__is_not_blinded_by_runs_that_differ_without_the_channel():
     # Of those who are over, luck may explain each, but not all.
     told = judge(accounts(uneven, seeds=10, lasting=10.0))
     assert told == ("over budget", "5 of 10 devices on average 71 % over budget")
-    most, last = first(5, 0.0, 2.0), first(5, 2.0, 0.0)
+    most = first(5, 0.0, 2.0)
+    last = first(5, 2.0, 0.0)
     uneven = np.vstack([np.tile(most, (9, 1)), last])
     for rule in ("influence", "participation"):
         told = judge(accounts(**{rule: uneven}, seeds=10, lasting=6.0))

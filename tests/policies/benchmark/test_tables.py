@@ -159,7 +159,8 @@ def test_comparison__an_interval_has_two_digits_and_the_mean_no_more_than_it(val
     if not half:
         assert error <= 1e-9 * abs(sample.mean())
         return
-    shown, width = Decimal(mean), Decimal(half)
+    shown = Decimal(mean)
+    width = Decimal(half)
     # In units of the last digit, which is no finer than the thousandths of this column.
     unit = max(Decimal(1).scaleb(width.adjusted() - 1), Decimal("0.001"))
     assert shown % unit == width % unit == 0

@@ -35,8 +35,10 @@ def expected_difference(gain, queue, decision, scenario: Scenario, there):
         rest = sum(decision.q[m] for m in range(gain.size) if m != n)
         q = decision.q * (1 - 1 / there.sum()) / max(rest, 1e-300)
         q[n] = 1 / there.sum()
-        f, p = decision.f.copy(), decision.p.copy()
-        f[n], p[n] = scenario.f_mid[n], scenario.p_mid[n]
+        f = decision.f.copy()
+        p = decision.p.copy()
+        f[n] = scenario.f_mid[n]
+        p[n] = scenario.p_mid[n]
         expected[n] = actual - reward(f, p, q)
     return expected, abs(actual) + scenario.V
 
@@ -51,7 +53,8 @@ def test_difference__equals_a_plain_loop(latency, seed, num_devices, drop_out, s
     time, _ = physics.time_and_energy(scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario)
     scenario = scenario.replace(deadline_s=(math.inf, float(np.median(time)))[seed // 4 % 2])
     rng = np.random.default_rng(seed)
-    gain, queue = rng.uniform(0.01, 0.5, (2, num_devices)), rng.uniform(0, 2, (2, num_devices))
+    gain = rng.uniform(0.01, 0.5, (2, num_devices))
+    queue = rng.uniform(0, 2, (2, num_devices))
     queue *= scenario.V / (scenario.capacitance * scenario.f_mid**3)  # at which energy matters
     decision = decode_action(rng.uniform(-1, 1, (2, 3, num_devices)), scenario, scale)
     there = np.full((2, num_devices), True)

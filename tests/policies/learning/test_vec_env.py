@@ -38,20 +38,24 @@ def seen(env: FLEdgeEnv) -> np.ndarray:
 def test_devices__are_those_of_single_environments_and_rewarded_by_the_credit(scenario, credit):
     batch = BatchVecEnv(2, scenario, credit=credit)
     batch.seed(3)
-    rows, scaling = batch.reset(), Scaling(scenario)
+    rows = batch.reset()
+    scaling = Scaling(scenario)
     assert rows.dtype == np.float32
     envs = [FLEdgeEnv(scenario) for _ in range(2)]
     for system, env in enumerate(envs):
         env.reset(seed=4_000_000 + system)
     np.testing.assert_allclose(rows, np.vstack([seen(env) for env in envs]), rtol=1e-4, atol=1e-5)
     for played, action in enumerate(actions(batch, 9)):
-        expected, last = [], []
+        expected = []
+        last = []
         for system, env in enumerate(envs):
             joint = np.empty((3, 6), dtype=np.float32)
             for n in range(6):
                 joint[:, n] = action[6 * system + n]  # f, p and q of device n
             simulator = env.simulator
-            gain, queue, there = simulator.channel_gain, simulator.queue.copy(), simulator.available
+            gain = simulator.channel_gain
+            queue = simulator.queue.copy()
+            there = simulator.available
             allocation = decode_action(joint, scenario, 2.0)
             if there is not None:
                 there = there.copy()

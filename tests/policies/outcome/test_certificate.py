@@ -21,7 +21,8 @@ def hard_system(rng: np.random.Generator) -> Scenario:
     def around(value: float, spread: float) -> np.ndarray:
         return value * 10 ** rng.uniform(-spread, spread, n)
 
-    f_min, p_min = 10 ** rng.uniform(8.5, 9.5), around(1e-3, 1.0)
+    f_min = 10 ** rng.uniform(8.5, 9.5)
+    p_min = around(1e-3, 1.0)
     system = Scenario(
         num_devices=n,
         cohort_size=int(rng.integers(1, n + 1)),

@@ -43,8 +43,10 @@ def small_problems(draw, most: int = 6):
     def around(value: float) -> np.ndarray:
         return value * 10 ** (spread * rng.uniform(-1, 1, num_devices))
 
-    f_width, p_width = draw(st.sampled_from([1.0, 2.0, 10.0])), draw(st.sampled_from([1.0, 100.0]))
-    f_min, p_min = around(1e9), around(1e-3)
+    f_width = draw(st.sampled_from([1.0, 2.0, 10.0]))
+    p_width = draw(st.sampled_from([1.0, 100.0]))
+    f_min = around(1e9)
+    p_min = around(1e-3)
     scenario = Scenario(
         num_devices=num_devices,
         cohort_size=draw(st.integers(1, 3)),
@@ -67,7 +69,8 @@ def small_problems(draw, most: int = 6):
     participation = participation * draw(st.sampled_from([0.0, 1.0, 1.0, 10.0]))
     if draw(st.booleans()):
         fastest, slowest = ends(scenario, gain)
-        low, high = 0.9 * fastest.min(), 1.1 * slowest.max()
+        low = 0.9 * fastest.min()
+        high = 1.1 * slowest.max()
         deadline = float(low * (high / low) ** (draw(st.integers(0, 16)) / 16))
         scenario = scenario.replace(deadline_s=deadline)
     return scenario, gain, queue, participation
@@ -84,12 +87,15 @@ def golden(value: Callable, low: np.ndarray, high: np.ndarray, steps: int = 50) 
     """Least value of convex functions on [low, high], elementwise, by sections."""
     ratio = (math.sqrt(5) - 1) / 2
     best = np.minimum(value(low), value(high))
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    at_a, at_b = value(a), value(b)
+    a = high - ratio * (high - low)
+    b = low + ratio * (high - low)
+    at_a = value(a)
+    at_b = value(b)
     for _ in range(steps):
         best = np.minimum(best, np.minimum(at_a, at_b))
         left = at_a <= at_b
-        low, high = np.where(left, low, a), np.where(left, b, high)
+        low = np.where(left, low, a)
+        high = np.where(left, b, high)
         new = np.where(left, high - ratio * (high - low), low + ratio * (high - low))
         at_new = value(new)
         a, at_a, b, at_b = (
@@ -103,11 +109,13 @@ def best_by_enumeration(scenario: Scenario, gain, queue, participation) -> float
 
     Time to compute and time to upload are the variables: no price, no theorem.
     """
-    n, k = scenario.num_devices, min(scenario.cohort_size, scenario.num_devices)
+    n = scenario.num_devices
+    k = min(scenario.cohort_size, scenario.num_devices)
     cohorts = [c for size in range(1, k + 1) for c in itertools.combinations(range(n), size)]
     member = np.array([np.isin(np.arange(n), c) for c in cohorts])
     least, slowest = ends(scenario, gain)
-    cycles, bandwidth = scenario.cycles_per_round, scenario.bandwidth_hz / scenario.cohort_size
+    cycles = scenario.cycles_per_round
+    bandwidth = scenario.bandwidth_hz / scenario.cohort_size
     nats = scenario.model_bits * math.log(2) / bandwidth
     snr = gain / (scenario.noise_density_w_hz * bandwidth)
     longest = physics.upload_time(gain, scenario.p_min, scenario)
@@ -161,7 +169,9 @@ def test_solve_round__finds_the_best_of_all_cohorts_that_meet_the_deadline(probl
     least = min(reference, scenario.deadline_s)
     scale = max(abs(reference), solution.deadline)
     assert least - 1e-4 * scale - rounding <= bound <= least + rounding
-    f, p, cohort = solution.f, solution.p, solution.participates
+    f = solution.f
+    p = solution.p
+    cohort = solution.participates
     assert np.all((f >= scenario.f_min) & (f <= scenario.f_max))
     assert np.all((p >= scenario.p_min) & (p <= scenario.p_max))
     assert cohort.sum() <= scenario.cohort_size
@@ -180,7 +190,8 @@ def test_bounds__are_below_cohorts_with_late_devices_and_rounds_of_the_first(pro
     scenario, gain, queue, participation = problem
     bound = bound_rounds(gain[None], queue, participation, scenario)[0]
     rng = np.random.default_rng(seed)
-    n, k = scenario.num_devices, min(scenario.cohort_size, scenario.num_devices)
+    n = scenario.num_devices
+    k = min(scenario.cohort_size, scenario.num_devices)
     solution = solve_round(gain, queue, participation, scenario, V=1.0)
     for trial in range(60):
         # What is best for those in time, the ends of the ranges, and anything between.

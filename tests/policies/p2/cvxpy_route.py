@@ -30,7 +30,8 @@ def solve_p2_cvxpy(
     The inner iterations are SUM steps after each update of f and p. Returns f, p and q, shape (N,),
     and the drift-plus-penalty.
     """
-    num_devices, cohort_size = scenario.num_devices, scenario.cohort_size
+    num_devices = scenario.num_devices
+    cohort_size = scenario.cohort_size
     slope = cp.Parameter(num_devices, nonneg=True)
     error = cp.Parameter(num_devices, nonneg=True)
     variable = cp.Variable(num_devices, pos=True)

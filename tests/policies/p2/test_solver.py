@@ -95,7 +95,8 @@ def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads(exac
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
 def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
     scenario = Scenario.preset(preset)
-    simulator, policy = Simulator(scenario, 1), LROA(scenario)
+    simulator = Simulator(scenario, 1)
+    policy = LROA(scenario)
     simulator.reset([0])
     for _ in range(300):  # the queues of the slowest preset settle within 200
         simulator.advance(policy.decide(simulator.observe()))
@@ -212,7 +213,8 @@ def test_gap__is_relative_to_the_objective_where_that_is_larger_than_its_samplin
 
 def test_certificate__is_of_the_state_that_was_solved():
     scenario = Scenario.cifar10(num_devices=5)
-    gains, queues = np.full(5, 0.1), np.full(5, 3.0)
+    gains = np.full(5, 0.1)
+    queues = np.full(5, 3.0)
     solution, same = (solve_p2(gains, queues, scenario) for _ in range(2))
     wanted = same.gap
     gains *= 2

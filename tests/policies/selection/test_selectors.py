@@ -84,7 +84,8 @@ def test_smallest__names_the_best_of_the_allowed(key, allowed, count):
 
 def test_random__gives_equal_shares_and_draws_by_the_seed():
     scenario = SMALL.replace(num_rounds=2000)
-    policy, share = make_policy("random", scenario), 3 / 7
+    policy = make_policy("random", scenario)
+    share = 3 / 7
     cohorts = cohorts_of(policy, scenario)
     assert not np.array_equal(cohorts[:60], cohorts_of(policy, SMALL, seed=1))
     counts = participations(cohorts, scenario)
@@ -112,7 +113,8 @@ def test_proportional_fair__a_constant_factor_does_not_matter():
     # Two devices with the same gains but for a factor, told apart by their order alone.
     scenario = Scenario.cifar10(num_devices=2, cohort_size=1, num_rounds=4000)
     selector = started(selection.ProportionalFair(scenario))
-    rng, chosen = np.random.default_rng(0), np.zeros(2)
+    rng = np.random.default_rng(0)
+    chosen = np.zeros(2)
     for number in range(1, 4001):
         gain = np.array([1.0, 0.01]) * ExponentialChannel().draw(rng, 1, 2)[0]
         chosen[selector.select(candidates_of(scenario, channel_gain=gain, number=number))] += 1
@@ -123,14 +125,13 @@ def test_proportional_fair__a_constant_factor_does_not_matter():
 def test_quickest__takes_the_least_time_within_the_energy_of_a_participation(budget):
     samples = np.linspace(20.0, 60.0, 8)
     scenario = Scenario.digits(num_devices=8, num_samples=samples, energy_budget_j=budget)
-    selector, gain = Quickest(scenario), np.geomspace(0.01, 0.5, 8)
+    selector = Quickest(scenario)
+    gain = np.geomspace(0.01, 0.5, 8)
     allowed = budget / (2 * scenario.weights)
     f, p = selector.resources(gain)
     time, energy = physics.time_and_energy(gain, f, p, scenario)
-    fs, ps = (
-        np.linspace(0, 1, 300)[:, None, None] * (scenario.f_max - scenario.f_min) + scenario.f_min,
-        np.geomspace(scenario.p_min, scenario.p_max, 300)[:, None],
-    )
+    fs = np.linspace(0, 1, 300)[:, None, None] * (scenario.f_max - scenario.f_min) + scenario.f_min
+    ps = np.geomspace(scenario.p_min, scenario.p_max, 300)[:, None]
     times, energies = physics.time_and_energy(gain, fs, ps, scenario)
     best = np.where(energies <= allowed, times, np.inf).min(axis=(0, 1))
     can = best < np.inf
@@ -199,7 +200,8 @@ def authors_pools(arms, time, present, rounds, percentile, size):
     preferred = sorted(time)[min(int(len(time) * percentile / 100), len(time) - 1)]
     slow = [(preferred / t) ** 2 if t > preferred else 1.0 for t in time]
     rewards = sorted(arms[n][0] for n in present)
-    low, clip = 0.999 * rewards[0], rewards[min(int(0.9 * len(rewards)), len(rewards) - 1)]
+    low = 0.999 * rewards[0]
+    clip = rewards[min(int(0.9 * len(rewards)), len(rewards) - 1)]
     odds = {}
     for n in present:
         utility, last = arms[n]
@@ -207,7 +209,8 @@ def authors_pools(arms, time, present, rounds, percentile, size):
             scaled = (min(utility, clip) - low) / max(rewards[-1] - low, 1e-4)
             odds[n] = (scaled + math.sqrt(0.1 * math.log(rounds) / last)) * slow[n]
     unseen = {n: arms[n][0] * slow[n] for n in present if not arms[n][1]}
-    size, share = min(size, len(present)), max(0.9 * 0.98**rounds, 0.3)
+    size = min(size, len(present))
+    share = max(0.9 * 0.98**rounds, 0.3)
     count = max(min(size - max(int(size * share), 1), len(odds)), size - len(unseen))
     ranked = sorted(odds, key=odds.get, reverse=True)
     cut = 0.05 * odds[ranked[min(count, len(ranked) - 1)]] if ranked else 0.0
@@ -220,7 +223,8 @@ def authors_percentile(gained: list[float]) -> float:
     """T_pref's percentile after rounds with these mean utilities of known participants."""
     percentile = 30.0
     for end in range(40, len(gained) + 1, 20):
-        before, now = sum(gained[end - 40 : end - 20]), sum(gained[end - 20 : end])
+        before = sum(gained[end - 40 : end - 20])
+        now = sum(gained[end - 20 : end])
         if abs(now - before) <= 0.1 * before:
             percentile = min(percentile + 5, 100)
         elif abs(now - before) >= 5 * before:
@@ -235,14 +239,20 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
     scenario = Scenario.cifar10(num_devices=60, cohort_size=cohort_size, num_samples=samples)
     selector = started(Oort(scenario))
     selector.learn({"participants": np.zeros(60) > 0, "local_loss_rms": np.zeros(60)})  # a reset
-    arms, gained = [(float(count), 0) for count in samples], []
+    arms = [(float(count), 0) for count in samples]
+    gained = []
     for rounds in range(150):
-        uniform, time, there = rng.random(60), rng.lognormal(size=60), rng.random(60) < 0.9
+        uniform = rng.random(60)
+        time = rng.lognormal(size=60)
+        there = rng.random(60) < 0.9
         candidates = candidates_of(scenario, time=time, available=there, _draw=lambda u=uniform: u)
-        cohort, present = selector.select(candidates).tolist(), np.flatnonzero(there).tolist()
-        percentile, expected = authors_percentile(gained), set()
+        cohort = selector.select(candidates).tolist()
+        present = np.flatnonzero(there).tolist()
+        percentile = authors_percentile(gained)
+        expected = set()
         pools = authors_pools(arms, time, present, rounds, percentile, cohort_size)
-        if odds := pools[0][1]:
+        odds = pools[0][1]
+        if odds:
             np.testing.assert_allclose(selector.score(candidates)[[*odds]], [*odds.values()])
         for count, odds in pools:
             # The first to arrive in independent exponential times: by the odds without replacement.

@@ -212,7 +212,8 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     assert ranks["scheduler"].tolist()[:4] == ["LROA", "Fitted", "Uni-S", "Student"]
     trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
     assert trained.loc[["Fitted", "Student"], "reached"].tolist() == [1, 1]
-    its, ranks = trained["status"]["Student"], printed.split("\nrank")[1].split("\n\n")[0]
+    its = trained["status"]["Student"]
+    ranks = printed.split("\nrank")[1].split("\n\n")[0]
     expected = f"Fitted Student iid 2 needs training digits {its} {its} mean where ok 2 –"
     assert " ".join(ranks.split()) == expected
     reason = trained["status_reason"]["Student"]

@@ -45,7 +45,8 @@ def test_set__changes_its_field_alone(name):
 
 def test_set__is_repeatable_and_reaches_the_scenario_and_the_training():
     options = compared("--rounds 7 --set mu=0.5 momentum=0.25 --set compression=qsgd:4 server=a=b")
-    scenario, training = options.make_scenario(), options.training_options()
+    scenario = options.make_scenario()
+    training = options.training_options()
     assert (scenario.num_rounds, scenario.mu, scenario.compression) == (7, 0.5, "qsgd:4")
     expected = {"momentum": 0.25, "compression": None, "server": "a=b"}
     assert {name: training[name] for name in expected} == expected
@@ -53,7 +54,8 @@ def test_set__is_repeatable_and_reaches_the_scenario_and_the_training():
 
 
 def test_scenario__of_a_file_has_the_changes_of_all_options(tmp_path):
-    trace, file = tmp_path / "trace.csv", tmp_path / "mine.toml"
+    trace = tmp_path / "trace.csv"
+    file = tmp_path / "mine.toml"
     index = pd.MultiIndex.from_product([range(4), range(6)], names=["round", "device"])
     gains = pd.Series(np.linspace(0.05, 0.3, 24), index=index, name="gain")
     gains.reset_index().to_csv(trace, index=False)

@@ -85,7 +85,8 @@ def test_k_sweep__selects_the_fastest_run_that_is_good_enough():
 
 
 def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
-    made, seen = [], []
+    made = []
+    seen = []
 
     def other(*args):
         training = make_training(*args)
@@ -100,7 +101,8 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
 
 
 def test_order_found__is_the_papers_only_if_it_is():
-    time, stated = {"Uni-S": 3.0, "DivFL": 0.5, "LROA": 2.0, "Uni-D": 1.0}, ("LROA", "Uni-D")
+    time = {"Uni-S": 3.0, "DivFL": 0.5, "LROA": 2.0, "Uni-D": 1.0}
+    stated = ("LROA", "Uni-D")
     found = "it, fastest first: Uni-D, LROA"
     assert paper.order_found("it", "fastest", time, stated) == f"{found}."
     found = "cifar10" + found.removeprefix("it")

@@ -30,7 +30,9 @@ def make_samples(number: int, size: int) -> Samples:
     images = np.full((size, 28, 28), 255, np.uint8)
     images[:, 10:14, 9:20] = rng.integers(0, 256, (size, 4, 11))
     labels = rng.integers(0, 62, size)
-    images[:, 0, 0], images[:, 0, 1], images[:, 0, 2] = number, np.arange(size), labels
+    images[:, 0, 0] = number
+    images[:, 0, 1] = np.arange(size)
+    images[:, 0, 2] = labels
     return images, labels
 
 

@@ -141,7 +141,8 @@ def chosen_crops(height: int, width: int, count: int, seed: int) -> list[tuple[i
 
 def test_random_crop_and_flip__every_result_is_a_crop_that_follows_the_rng_alone():
     images = torch.randn(50, 3, 9, 13, generator=torch.Generator().manual_seed(0))
-    kept, state = images.clone(), torch.random.get_rng_state()
+    kept = images.clone()
+    state = torch.random.get_rng_state()
     rng = np.random.default_rng(5)
     first, next_one = (random_crop_and_flip(images, rng) for _ in range(2))
     choices = chosen_crops(9, 13, 50, seed=5)

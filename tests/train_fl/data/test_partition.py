@@ -48,12 +48,15 @@ def test_dirichlet_equal__mix_has_the_moments_of_the_dirichlet_distribution():
     # Plenty of data for few devices: the classes do not run out, and a share's variance is
     # that of the Dirichlet distribution plus that of drawing the samples.
     labels = np.tile(np.arange(4), 500)
-    alpha, size, shares = 2.0, 50, []
+    alpha = 2.0
+    size = 50
+    shares = []
     for seed in range(100):
         parts = dirichlet_equal(labels, 40, alpha, np.random.default_rng(seed))[:4]
         shares.append(label_histogram(labels, parts, 4))
     shares = np.concatenate(shares)
-    mean, dirichlet = 1 / 4, (1 / 4) * (3 / 4) / (4 * alpha + 1)
+    mean = 1 / 4
+    dirichlet = (1 / 4) * (3 / 4) / (4 * alpha + 1)
     variance = dirichlet + (mean * (1 - mean) - dirichlet) / size
     assert shares.mean(axis=0) == pytest.approx(np.full(4, mean), abs=0.04)
     assert shares.var() == pytest.approx(variance, rel=0.15)
@@ -85,7 +88,8 @@ def test_by_rank__mean_mix_is_the_one_of_the_place():
     for seed in range(200):
         parts = by_rank(labels, gains, 1e4, np.random.default_rng(seed))
         shares += label_histogram(labels, parts, 3) / 200
-    u, v = np.array([7 / 8, 1 / 4, 5 / 8, 1 / 4]), np.array([1 / 4, 5 / 8, 7 / 8])
+    u = np.array([7 / 8, 1 / 4, 5 / 8, 1 / 4])
+    v = np.array([1 / 4, 5 / 8, 7 / 8])
     expected = np.array([0.5, 0.25, 0.25]) * (1 + np.outer(1 - 2 * u, 1 - 2 * v))
     np.testing.assert_allclose(expected.sum(axis=1), 1)
     np.testing.assert_allclose(expected.mean(axis=0), [0.5, 0.25, 0.25])

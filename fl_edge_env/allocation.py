@@ -1,4 +1,4 @@
-"""The decision of a round, and its conversion to and from actions of learning agents."""
+"""The decision of a round, and its conversion from actions of learning agents."""
 
 from __future__ import annotations
 
@@ -228,42 +228,6 @@ def decode_action(
     return Allocation._trusted(f=f, p=p, q=odds)
 
 
-def encode_action(
-    allocation: Allocation, scenario: Scenario, softmax_scale: float
-) -> NDArray[np.float32]:
-    """Turn an allocation into an action, shape (..., 3, N); the inverse of `decode_action`.
-
-    Scores are centred in [-1, 1]. If q varies by more than a factor of ``exp(2 * softmax_scale)``,
-    no action expresses it, and the scores are clipped. With ``objective="outcome"`` the score is 1
-    for the devices of the cohort and -1 for the others. `decode_action` completes a cohort of fewer
-    than K devices. Bandwidths are not encoded.
-
-    Raises `ValueError` unless the decision is chosen with ``objective="outcome"``, and sampled
-    otherwise.
-    """
-    if (allocation.q is None) != (scenario.objective == "outcome"):
-        kinds = ("chosen", "sampled") if allocation.q is None else ("sampled", "chosen")
-        raise ValueError(
-            f"with objective={scenario.objective!r} an action encodes a {kinds[1]} decision, "
-            f"got a {kinds[0]} one"
-        )
-    allocation = allocation.of_shape((*allocation.f.shape[:-1], scenario.num_devices))
-    if allocation.q is None:
-        score = np.where(allocation.participates, 1.0, -1.0)
-    else:
-        score = np.log(allocation.q) / softmax_scale
-        low = score.min(axis=-1, keepdims=True)
-        high = score.max(axis=-1, keepdims=True)
-        score = score - 0.5 * (low + high)
-    rows = [
-        _to_unit(allocation.f, scenario.f_min, scenario.f_max),
-        _to_unit(allocation.p, scenario.p_min, scenario.p_max),
-        score,
-    ]
-    action: NDArray[np.float32] = np.stack(rows, axis=-2).clip(-1.0, 1.0).astype(np.float32)
-    return action
-
-
 def _from_unit(row: FloatArray, low: FloatArray, mid: FloatArray, high: FloatArray) -> FloatArray:
     """Map numbers in [-1, 1] to the range from low to high."""
     value = 0.5 * (high - low) * row
@@ -271,12 +235,6 @@ def _from_unit(row: FloatArray, low: FloatArray, mid: FloatArray, high: FloatArr
     # Rounding errors scale with the upper end, which may be far larger than the lower one.
     np.maximum(value, low, out=value)
     return np.minimum(value, high, out=value)
-
-
-def _to_unit(value: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """The inverse of `_from_unit`; an empty range maps to 0."""
-    span = np.where(high > low, high - low, 1.0)
-    return np.where(high > low, 2.0 * (value - low) / span - 1.0, 0.0)
 
 
 def normalized(q: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
@@ -153,47 +153,3 @@ def freeze(values: Iterable[object]) -> None:
     for value in values:
         if isinstance(value, np.ndarray):
             value.setflags(write=False)
-
-
-def observed(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the channel gains and queues [J] of an observation, whose `available` is checked."""
-    try:
-        state = observation["channel_gain"], observation["queue"]
-    except (KeyError, TypeError, IndexError):
-        got = list(observation) if isinstance(observation, Mapping) else type(observation).__name__
-        raise ValueError(
-            f"observation must be a mapping with channel_gain and queue, got {got}"
-        ) from None
-    if "available" in observation:
-        available(observation)
-    return state
-
-
-def available(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
-    """Return the available devices of an observation as bool, or None if all always are.
-
-    The entry ``available``, shape (N,) or (B, N), is 1 for available devices and 0 for the others;
-    the info of a round has the same entry. Raises `ValueError` for other numbers or another shape,
-    or if a row has no available device.
-    """
-    if "available" not in observation:
-        return None
-    check_unmasked("the observation's available", observation["available"])
-    given = np.asarray(observation["available"])
-    gain = observation.get("channel_gain", given)
-    check_unmasked("the observation's channel_gain", gain)
-    shape = np.shape(gain)
-    if given.shape != shape:
-        raise ValueError(
-            "the observation's available must have the shape of channel_gain, "
-            f"{shape}, got {given.shape}"
-        )
-    there: BoolArray = given == 1
-    if not all_true(there | (given == 0)):
-        raise ValueError(
-            "the observation's available must hold 1 for the available devices and 0 for the "
-            f"others, got {observation['available']!r}"
-        )
-    if not there.any(axis=-1).all():
-        raise ValueError("the observation's available must be 1 for at least one device, got none")
-    return there

@@ -14,7 +14,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, Range, observed, real_array
+from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, Range, real_array
+from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED, observation_space
 from fl_edge_env.typing import FloatArray
@@ -98,30 +99,31 @@ class Scaling:
         scenario = self.scenario
         return physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
 
-    def features(self, observation: Mapping[str, FloatArray]) -> Features:
-        """Features of each device, float32 of shape (..., N, F), in the order of `names`.
+    def check(self, observation: Mapping[str, Any]) -> None:
+        """Raise `ValueError` unless an observation is from the scenario.
 
-        `observation` is from the scenario, shape (..., N), with ``csi="participants"`` including
-        the entries that `GainMemory` adds. Raises `ValueError` if the number of devices is wrong,
-        an entry is missing, or a number is NaN, infinite or of the wrong sign.
+        It is not if the number of devices is wrong, an entry is missing, or a number is NaN,
+        infinite or of the wrong sign.
         """
-        scenario = self.scenario
-        shape = np.shape(observed(observation)[0])
-        if shape[-1:] != (scenario.num_devices,):
+        shape = np.shape(gains_and_queues(observation)[0])
+        if shape[-1:] != (self.scenario.num_devices,):
             raise ValueError(
-                f"channel_gain must have shape (..., {scenario.num_devices}), got {shape}"
+                f"channel_gain must have shape (..., {self.scenario.num_devices}), got {shape}"
             )
         needed = {"channel_gain": POSITIVE, "queue": NOT_NEGATIVE}
         if self._outcome:
             needed["participation_queue"] = FINITE
-        if scenario.csi == "participants":
-            needed |= dict.fromkeys(("remembered_gain", "age", "measurements"), FINITE)
-        return self.scaled(
-            {name: _numbers(observation, name, shape, allowed) for name, allowed in needed.items()}
-        )
+        if self.scenario.csi == "participants":
+            needed["age"] = POSITIVE
+        for name, allowed in needed.items():
+            _check_numbers(observation, name, shape, allowed)
 
-    def scaled(self, observation: Mapping[str, FloatArray]) -> Features:
-        """`features` without checks, for an observation from the environment."""
+    def features(self, observation: Mapping[str, FloatArray]) -> Features:
+        """Features of each device, float32 of shape (..., N, F), in the order of `names`.
+
+        `observation` is from the scenario, shape (..., N), with ``csi="participants"`` including
+        the entries that `FlatView` adds.
+        """
         gain = observation["channel_gain"]
         queue = observation["queue"]
         device_time, device_energy = self._middle(gain)
@@ -177,10 +179,9 @@ class Scaling:
         return scaled
 
 
-def _numbers(
+def _check_numbers(
     observation: Mapping[str, Any], name: str, shape: tuple[int, ...], allowed: Range
-) -> FloatArray:
-    """Return an entry of an observation; `ValueError` if it is missing or wrong."""
+) -> None:
     if name not in observation:
         raise ValueError(f"observation must hold {name}, got {list(observation)}")
     values = real_array(name, observation[name])
@@ -190,4 +191,3 @@ def _numbers(
         raise ValueError(
             f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
         )
-    return values

@@ -12,16 +12,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from fl_edge_env.allocation import Allocation
-from fl_edge_env.checks import real_array
-from fl_edge_env.env import FLEdgeEnv, fixed
+from fl_edge_env.core import fixed
+from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
-from fl_edge_env.memory import GainMemory
+from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
@@ -45,30 +43,23 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
-        self._scaling = Scaling(scenario)
+        self._view = FlatView(scenario)
+        self._scaling = self._view.scaling
         self.observation_space, self.action_space = flat_spaces(self.scaling)
-        self._memory = GainMemory(scenario, (scenario.num_devices,))
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
         """See `FLEdgeEnv.step`: the action has shape (3 N,), the observation (N F,)."""
-        observation, reward, terminated, truncated, info = self.env.step(
-            _rows(action, self.scaling.scenario.num_devices)
-        )
-        features = self._features(observation)
-        return features, self.scaling.reward(reward), terminated, truncated, info
+        observation, reward, *ended, info = self.env.step(self._view.rows(action))
+        return self._view.see(observation).ravel(), self.scaling.reward(reward), *ended, info
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Features, dict[str, Any]]:
         """See `FLEdgeEnv.reset`; the observation has shape (N F,)."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._memory.start()
-        self.scaling.features(self._memory.added_to(observation))  # wrappers may have changed it
-        return self._features(observation), info
-
-    def _features(self, observation: Mapping[str, FloatArray]) -> Features:
-        self._memory.note(observation)
-        return self.scaling.scaled(self._memory.added_to(observation)).ravel()
+        self.scaling.check(observation)  # wrappers may have changed it
+        self._view.reset()
+        return self._view.see(observation).ravel(), info
 
 
 # In older versions of Gymnasium this class has no type parameters.
@@ -88,12 +79,11 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         scenario = _scenario_of(env, "FlatVectorEnv", FLEdgeVectorEnv)
         super().__init__(env)
         self._autoreset_mode = self.metadata["autoreset_mode"]
-        self._scaling = Scaling(scenario)
+        self._view = FlatView(scenario, (self.num_envs,))
+        self._scaling = self._view.scaling
         self.single_observation_space, self.single_action_space = flat_spaces(self.scaling)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        shape = (self.num_envs, scenario.num_devices)
-        self._memory = GainMemory(scenario, shape)
 
     def reset(
         self,
@@ -103,9 +93,10 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     ) -> tuple[Features, dict[str, Any]]:
         """See `FLEdgeVectorEnv.reset`; the observation has shape (B, N F)."""
         observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self._memory.start((options or {}).get("reset_mask"))
-        self.scaling.features(self._memory.added_to(observation))  # wrappers may have changed it
-        return self._flat(observation), info
+        self.scaling.check(observation)  # wrappers may have changed it
+        self._view.reset((options or {}).get("reset_mask"))
+        # An observation under way is already remembered, and a new one holds no measurement.
+        return self._flat(self._view.features(observation)), info
 
     def step(
         self, actions: Any
@@ -115,35 +106,34 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
         The reward is scaled, and 0 if a step only started the next episode. In same-step mode
         ``final_obs`` is also flat.
         """
-        actions = _rows(actions, self.scaling.scenario.num_devices, (self.num_envs,))
-        observation, reward, terminated, truncated, info = self.env.step(actions)
+        observation, reward, terminated, truncated, info = self.env.step(self._view.rows(actions))
         played = info["_round_time"]  # False if the step was a reset
-        self._memory.start(~played)
+        self._view.reset(~played)
         if "final_obs" in info:
-            info = info | {"final_obs": self._end(observation, info["final_obs"], truncated)}
+            features, final = self._end(observation, info["final_obs"], truncated)
+            info = info | {"final_obs": final}
         else:
-            self._memory.note(observation)
+            features = self._view.see(observation)
         reward = np.where(played, self.scaling.reward(reward), 0.0)
-        return self._flat(observation), reward, terminated, truncated, info
+        return self._flat(features), reward, terminated, truncated, info
 
     def _end(
         self, observation: Mapping[str, FloatArray], final: NDArray[Any], ended: BoolArray
-    ) -> NDArray[Any]:
-        """Flatten the last observations of the episodes that have ended, and clear their memory."""
+    ) -> tuple[Features, NDArray[Any]]:
+        """Features of a step that has ended episodes, and the flat last observations of these."""
         last = {name: values.copy() for name, values in observation.items()}
         for index in np.flatnonzero(ended):
             for name, values in final[index].items():
                 last[name][index] = values
-        self._memory.note(last)
+        features = self._view.see(last)
         flat = np.full(self.num_envs, None, dtype=object)
-        for index, values in zip(np.flatnonzero(ended), self._flat(last)[ended], strict=True):
-            flat[index] = values
-        self._memory.start(ended)
-        return flat
+        for index in np.flatnonzero(ended):
+            flat[index] = features[index].ravel()
+        self._view.reset(ended)
+        return self._view.features(observation), flat
 
-    def _flat(self, observation: Mapping[str, FloatArray]) -> Features:
-        seen = self._memory.added_to(observation)
-        return self.scaling.scaled(seen).reshape(self.num_envs, -1)
+    def _flat(self, features: Features) -> Features:
+        return features.reshape(self.num_envs, -1)
 
 
 def make_flat(**keywords: Any) -> FlatEnv:
@@ -154,30 +144,6 @@ def make_flat(**keywords: Any) -> FlatEnv:
 def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
     """Make the native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
     return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
-
-
-def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:
-    """Boxes of flat observations, widened to include 0 (TorchRL pads with it), and of actions."""
-    box = scaling.feature_space()
-    low = np.minimum(box.low, 0.0)
-    high = np.maximum(box.high, 0.0)
-    action = Box(-1.0, 1.0, (3 * scaling.scenario.num_devices,), np.float32)
-    return Box(low.ravel(), high.ravel(), dtype=np.float32), action
-
-
-def _rows(action: Any, devices: int, batch: tuple[int, ...] = ()) -> Any:
-    """Split a flat action into rows, shape (*batch, 3, N); an allocation stays as it is."""
-    if isinstance(action, Allocation):
-        return action
-    flat = (*batch, 3 * devices)
-    rows = (*batch, 3, devices)
-    values = real_array("action", action)
-    if values.shape != flat:
-        raise ValueError(
-            f"action must be an Allocation or an array of shape {flat}, the frequencies, then the "
-            f"powers, then the scores of {devices} devices, got shape {values.shape}"
-        )
-    return values.reshape(rows)
 
 
 def _scenario_of(env: Any, wrapper: str, kind: type[FLEdgeEnv] | type[FLEdgeVectorEnv]) -> Scenario:

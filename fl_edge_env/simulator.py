@@ -6,8 +6,8 @@ use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,18 +28,6 @@ _MOST_NUMBERS = 1 << 31  # in the blocks of a batch, 16 GiB
 _MOST_COMPARED = 1 << 14
 
 
-class _Account(NamedTuple):
-    """Accounts of a sampled or a chosen decision; fields as in `Round`."""
-
-    cohort: IntArray
-    round_time: FloatArray
-    energy_expected: FloatArray
-    energy_spent: FloatArray
-    latency: FloatArray
-    sampling_error: FloatArray | None
-    q: FloatArray | None
-
-
 class Simulator:
     """Simulate one system of a scenario, or a batch of B independent ones.
 
@@ -48,7 +36,7 @@ class Simulator:
     """
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
-        self.scenario = scenario
+        self._scenario = scenario
         # Random numbers are drawn ahead: a block holds a few rounds of all systems.
         numbers = max(scenario.num_devices, scenario.cohort_size)
         rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // numbers))
@@ -71,6 +59,15 @@ class Simulator:
         # Without full CSI: the gains the server knows, and their age in rounds.
         self._known_gain = np.ones(devices)
         self._age = np.ones(devices) if scenario.csi == "participants" else None
+
+    @property
+    def scenario(self) -> Scenario:
+        """The system."""
+        return self._scenario
+
+    def change_cohort_size(self, scenario: Scenario) -> None:
+        """Play the coming chosen decisions in a system that differs in its cohort size."""
+        self._scenario = scenario
 
     @property
     def channel_gain(self) -> FloatArray:
@@ -175,46 +172,44 @@ class Simulator:
         """Systems that have played all their rounds, bool of shape (B,)."""
         return self.round_index >= self.scenario.num_rounds
 
-    def advance(self, allocation: Allocation) -> Round:
+    def advance(self, decision: Allocation, *, checked: bool = False) -> Round:
         """Play one round; the decision's fields have shape (B, N), or (N,) for a single system.
 
         Raises `ValueError` if the decision is invalid in this scenario, or names an unavailable
-        device.
+        device. With `checked` it is one returned by `decode_action`, which needs no check.
         """
-        return self.play(allocation.of_shape(self.queue.shape).validate(self.scenario))
-
-    def play(self, decision: Allocation) -> Round:
-        """`advance` for a decision returned by `decode_action` or `Allocation.validate`."""
         scenario = self.scenario
+        if not checked:
+            decision = decision.of_shape(self.queue.shape).validate(scenario)
         # A copy, as later rounds overwrite it.
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
         if decision.q is None:
-            cost = device_time, device_energy
-            participates, account = _chosen(decision, scenario.cohort_size, *cost, available)
+            places = scenario.cohort_size
+            participates, fields = _chosen(decision, places, device_time, device_energy, available)
         else:
-            participates, account = self._sampled(decision.q, device_time, device_energy, available)
+            participates, fields = self._sampled(decision.q, device_time, device_energy, available)
         in_time = participates if late is None else participates & ~late
-        excess = account.energy_expected - scenario.energy_budget_j
-        terms = self._terms(account, excess, in_time)
+        fields |= self._objective(fields, in_time)
         if self.participation_queue is not None or scenario.csi == "participants":
             # The realised energy: it is what counts, or all that the server knows.
-            excess = account.energy_spent - scenario.energy_budget_j
+            excess = fields["energy_spent"] - scenario.energy_budget_j
+        else:
+            excess = fields["energy_expected"] - scenario.energy_budget_j
         self.queue = lyapunov.next_queue(self.queue, excess)
         if self.participation_queue is not None:
             self.participation_queue += lyapunov.participation_target(scenario) - in_time
         outcome = Round(
-            **account._asdict(),
+            **fields,
             device_time=device_time,
-            elapsed_time=self.elapsed_time + account.round_time,
-            **terms,
+            elapsed_time=self.elapsed_time + fields["round_time"],
             available=available,
             failed=self._failed(in_time),
             late=None if late is None else participates & late,
             measured=participates if scenario.csi == "participants" else None,
         )
         freeze(outcome)
-        self._go_on(outcome, participates)
+        self._end_round(outcome, participates)
         return outcome
 
     def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray | None]:
@@ -238,41 +233,44 @@ class Simulator:
         device_time: FloatArray,
         device_energy: FloatArray,
         available: BoolArray | None,
-    ) -> tuple[BoolArray, _Account]:
-        """Draw the cohort from q; expected values are means over the draw."""
+    ) -> tuple[BoolArray, dict[str, Any]]:
+        """Draw the cohort from q; return its members, and their fields of `Round`.
+
+        Expected values are means over the draw.
+        """
         scenario = self.scenario
         if available is not None:
-            present = np.where(available, q, 0.0)
-            q = present / present.sum(axis=-1, keepdims=True)
+            reduced = np.where(available, q, 0.0)
+            q = reduced / reduced.sum(axis=-1, keepdims=True)
         cohort = self._draw_cohort(q, available)
         drawn = (*self._rows, cohort)
         participates = np.zeros_like(device_energy, np.bool_)
-        energy = np.zeros_like(device_energy)
         participates[drawn] = True
-        energy[drawn] = device_energy[drawn]
-        return participates, _Account(
-            cohort,
-            device_time[drawn].max(axis=-1),
-            physics.participation_probability(q, scenario.cohort_size) * device_energy,
-            energy,
-            lyapunov.latency(device_time, q, scenario),
-            lyapunov.sampling_error(q, scenario.weights, available),
-            None if available is None else q,
-        )
+        participation = physics.participation_probability(q, scenario.cohort_size)
+        return participates, {
+            "cohort": cohort,
+            "round_time": device_time[drawn].max(axis=-1),
+            "energy_expected": participation * device_energy,
+            "energy_spent": np.where(participates, device_energy, 0.0),
+            "latency": lyapunov.latency(device_time, q, scenario),
+            "sampling_error": lyapunov.sampling_error(q, scenario.weights, available),
+            "q": None if available is None else q,
+        }
 
-    def _terms(self, account: _Account, excess: FloatArray, in_time: BoolArray) -> dict[str, Any]:
-        """Return the penalty, reward and cost fields of `Round` that are defined."""
+    def _objective(self, fields: Mapping[str, Any], in_time: BoolArray) -> dict[str, Any]:
+        """The penalty, reward and cost fields of `Round` that are defined."""
         scenario = self.scenario
-        error = account.sampling_error
+        error = fields.get("sampling_error")
         terms: dict[str, Any] = {}
         if error is not None:
-            terms["penalty"] = account.latency + scenario.lambda_ * error
+            terms["penalty"] = fields["latency"] + scenario.lambda_ * error
         if self.participation_queue is not None:
-            terms["reward_latency"] = -account.round_time / scenario.mean_time
-            costs = lyapunov.constraint_costs(account.energy_spent, in_time, scenario)
+            terms["reward_latency"] = -fields["round_time"] / scenario.mean_time
+            costs = lyapunov.constraint_costs(fields["energy_spent"], in_time, scenario)
             return terms | {"cost": costs[0].mean(axis=-1), "costs": np.concatenate(costs, axis=-1)}
+        excess = fields["energy_expected"] - scenario.energy_budget_j
         terms["drift"] = lyapunov.drift(self.queue, excess)
-        terms["reward_latency"] = -scenario.V * account.latency
+        terms["reward_latency"] = -scenario.V * fields["latency"]
         if error is not None:
             terms["reward_sampling_error"] = -scenario.V * scenario.lambda_ * error
         return terms | {"reward_drift": -terms["drift"]}
@@ -284,7 +282,7 @@ class Simulator:
         failed: BoolArray = self._block_uploads[self._position] < self.scenario.upload_failure
         return in_time & failed
 
-    def _go_on(self, outcome: Round, participates: BoolArray) -> None:
+    def _end_round(self, outcome: Round, participates: BoolArray) -> None:
         """Record the gains that the server learns, and advance to the next round."""
         if self.scenario.csi == "delayed":
             self._known_gain[...] = self.channel_gain
@@ -318,8 +316,8 @@ def _chosen(
     device_time: FloatArray,
     device_energy: FloatArray,
     available: BoolArray | None,
-) -> tuple[BoolArray, _Account]:
-    """Return the accounts of a chosen cohort, in which nothing is random."""
+) -> tuple[BoolArray, dict[str, Any]]:
+    """The members of a chosen cohort, and their fields of `Round`, in which nothing is random."""
     assert decision.cohort is not None
     participates = decision.participates.copy()  # the decision keeps its own array
     if available is not None and (participates & ~available).any():
@@ -330,18 +328,16 @@ def _chosen(
             'which is not: choose devices with observation["available"] == 1'
         )
     round_time = np.where(participates, device_time, 0.0).max(axis=-1)
-    energy = participates * device_energy
+    energy = np.where(participates, device_energy, 0.0)
     cohort = np.full((*decision.cohort.shape[:-1], places), -1)
     cohort[..., : decision.cohort.shape[-1]] = decision.cohort
-    return participates, _Account(
-        cohort,
-        round_time,
-        energy,
-        energy,
-        round_time,
-        None,
-        None,
-    )
+    return participates, {
+        "cohort": cohort,
+        "round_time": round_time,
+        "energy_expected": energy,
+        "energy_spent": energy,
+        "latency": round_time,
+    }
 
 
 def _first_finished(allocation: Allocation, device_time: FloatArray) -> FloatArray:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
-from fl_edge_env.env import Described, Observation, check_softmax_scale, fixed, resolve_scenario
+from fl_edge_env.core import EnvCore, check_softmax_scale, fixed, resolve_scenario
+from fl_edge_env.env import Observation
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
@@ -21,7 +22,7 @@ from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import BoolArray, FloatArray
 
 
-class FLEdgeVectorEnv(Described, VectorEnv[Any, Any, NDArray[Any]]):
+class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
     """A batch of `FLEdgeEnv`, computed together.
 
     Each sub-environment equals the single environment with its seed, bit for bit. Make it with

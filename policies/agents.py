@@ -17,12 +17,12 @@ from gymnasium import spaces
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import available, observed, real_array
-from fl_edge_env.env import check_softmax_scale
+from fl_edge_env.checks import real_array
+from fl_edge_env.core import check_softmax_scale
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.files import as_value_error, check_regular, user_path
-from fl_edge_env.flat import flat_spaces
-from fl_edge_env.memory import GainMemory
+from fl_edge_env.flat_view import FlatView, flat_spaces
+from fl_edge_env.observations import available_devices
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
@@ -76,7 +76,7 @@ class PredictPolicy(Policy):
             self.name = type(model).__name__
             self.model = SavedAgent.of(model) or model
         self._softmax_scale = check_softmax_scale(softmax_scale)
-        self._scaling = Scaling(scenario)
+        self._view = FlatView(scenario)
         self._by_device = self._decides_by_device()
         taken = inspect.signature(self.model.predict).parameters.values()
         self._takes = {each.name for each in taken}
@@ -91,10 +91,10 @@ class PredictPolicy(Policy):
         if trained == (None, None):
             return False
         for by_device in (False, True):
-            if _fits(trained, self._scaling, by_device=by_device):
+            if _fits(trained, self._view.scaling, by_device=by_device):
                 return by_device
         ours = [
-            tuple(space.shape for space in make(self._scaling))
+            tuple(space.shape for space in make(self._view.scaling))
             for make in (flat_spaces, device_spaces)
         ]
         shapes = " or ".join(f"{seen} and {action}" for seen, action in ours)
@@ -125,23 +125,24 @@ class PredictPolicy(Policy):
         self._start(np.shape(seed))
 
     def _start(self, batch: tuple[int, ...]) -> None:
-        self._shape = (*batch, self.scenario.num_devices)
-        self._memory = GainMemory(self.scenario, self._shape)
+        self._view = FlatView(self.scenario, batch)
         self._states: list[Any] = [None] * int(np.prod(batch))
         self._first = True
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Decode the agent's action as the environment does; see `Policy.decide`."""
-        shape = np.shape(observed(observation)[0])
-        if shape != self._shape:
-            self._start(shape[:-1])  # a batch without a reset
-        self._memory.note(observation)
-        features = self._scaling.features(self._memory.added_to(observation))
+        self._view.scaling.check(observation)
+        *batch, _ = np.shape(observation["channel_gain"])
+        if tuple(batch) != self._view.batch:
+            self._start(tuple(batch))  # a batch without a reset
+        features = self._view.see(observation)
         systems = features.reshape(-1, *features.shape[-2:])
         rows = np.stack([self._rows(system, each) for system, each in enumerate(systems)])
         self._first = False
-        action = rows.reshape(*shape[:-1], *rows.shape[1:])
-        return decode_action(action, self.scenario, self._softmax_scale, available(observation))
+        action = rows.reshape(*batch, *rows.shape[1:])
+        return decode_action(
+            action, self.scenario, self._softmax_scale, available_devices(observation)
+        )
 
     def _rows(self, system: int, features: Features) -> FloatArray:
         """The agent's f, p and scores for a system, between -1 and 1, shape (3, N)."""

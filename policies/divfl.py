@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import available, observed, real_array
+from fl_edge_env.checks import real_array
+from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
 from policies.resources import static_resources
@@ -79,8 +80,8 @@ class DivFL(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
         size = min(self.scenario.cohort_size, self.scenario.num_devices)
-        f, p = static_resources(*observed(observation), self.scenario)
-        present = available(observation)
+        f, p = static_resources(*gains_and_queues(observation), self.scenario)
+        present = available_devices(observation)
         if present is None:
             cohort = facility_location(self._distance, size)
             return Allocation(f, p, cohort=cohort)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import observed
+from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import P2Solution, Variant, check_variant, solve_p2
@@ -51,6 +51,6 @@ class LROA(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Solve P2; see `Policy.decide`."""
         self.solution = solve_p2(
-            *observed(observation), self.scenario, variant=self.variant, exact=self.exact
+            *gains_and_queues(observation), self.scenario, variant=self.variant, exact=self.exact
         )
         return Allocation(self.solution.f, self.solution.p, self.solution.q)

@@ -14,13 +14,12 @@ from fl_edge_env.allocation import highest
 from fl_edge_env.checks import (
     FINITE,
     NOT_NEGATIVE,
-    available,
     finite_or_zero,
-    observed,
     one_of,
     per_device,
 )
 from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
@@ -117,7 +116,7 @@ class Opportunistic(Policy):
 
         Its own prices replace the observation's queues, which are ignored.
         """
-        gain, _ = observed(observation)
+        gain, _ = gains_and_queues(observation)
         self.solution = solve_round(
             gain,
             self._energy,
@@ -125,7 +124,7 @@ class Opportunistic(Policy):
             self.scenario,
             V=1.0,
             tolerance=_TOLERANCE,
-            available=available(observation),
+            available=available_devices(observation),
         )
         chosen = self.solution.participates
         size = min(self.scenario.cohort_size, self.scenario.num_devices)

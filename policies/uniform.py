@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fl_edge_env import Allocation
-from fl_edge_env.checks import observed
+from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.p2 import best_resources
@@ -22,7 +22,7 @@ class UniD(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""
         q = np.full(self.scenario.num_devices, 1.0 / self.scenario.num_devices)
-        f, p = best_resources(*observed(observation), q, self.scenario)
+        f, p = best_resources(*gains_and_queues(observation), q, self.scenario)
         return Allocation(f, p, q)
 
 
@@ -33,5 +33,5 @@ class UniS(Policy):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Compute f and p from the energy budget; see `Policy.decide`."""
-        f, p = static_resources(*observed(observation), self.scenario)
+        f, p = static_resources(*gains_and_queues(observation), self.scenario)
         return Allocation(f, p, 1.0 / self.scenario.num_devices)

@@ -18,7 +18,7 @@ from torch.nn.utils import vector_to_parameters
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
-from fl_edge_env.env import fixed
+from fl_edge_env.core import fixed
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from train_fl.compression import make_compressor

@@ -10,8 +10,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
-from fl_edge_env import FLEdgeVectorEnv, Scenario
-from fl_edge_env.allocation import decode_action
+from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import one_of
 from fl_edge_env.flat import FlatVectorEnv
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -107,10 +106,11 @@ class BatchVecEnv(VecEnv):
         if self._by_device:
             action = action.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
         if self.credit == "difference":  # from the state before the step
-            before = simulator.channel_gain.copy(), simulator.queue.copy(), simulator.available
+            decision = self.systems.decode(action.reshape(batch, 3, -1))
+            before = simulator.channel_gain.copy(), simulator.queue.copy(), decision
         observation, reward, _, truncated, info = self.batch.step(action)
         if self.credit == "difference":
-            reward = self._differences(action, *before, info)
+            reward = self._differences(*before, info)
         else:
             reward = np.repeat(reward, self._rows_each)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -130,16 +130,9 @@ class BatchVecEnv(VecEnv):
         return rows.reshape(-1, rows.shape[-1])
 
     def _differences(
-        self,
-        action: NDArray[np.float32],
-        gain: FloatArray,
-        queue: FloatArray,
-        available: BoolArray | None,
-        info: dict[str, Any],
+        self, gain: FloatArray, queue: FloatArray, decision: Allocation, info: dict[str, Any]
     ) -> FloatArray:
         """The difference reward of each device, scaled to order one, shape (B N,)."""
-        rows = action.reshape(len(gain), 3, -1)
-        decision = decode_action(rows, self.scenario, self.systems.softmax_scale, available)
         if "q" in info:  # as renormalised over the available devices
             decision = replace(decision, q=info["q"])
         own = difference_reward(gain, queue, decision, self.scenario, info.get("available"))

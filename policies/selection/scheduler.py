@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fl_edge_env import Allocation, physics
-from fl_edge_env.checks import available, observed, one_of
+from fl_edge_env.checks import one_of
+from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
@@ -104,10 +105,10 @@ class Scheduler(Policy):
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Let the selector choose, then compute f and p; see `Policy.decide`."""
         scenario = self.scenario
-        gain, queue = check_state(*observed(observation), scenario)
+        gain, queue = check_state(*gains_and_queues(observation), scenario)
         f, p, *_ = self._resources(gain, queue, scenario, None)
         time, energy = physics.time_and_energy(gain, f, p, scenario)
-        present = available(observation)
+        present = available_devices(observation)
         if present is None:
             present = np.ones(gain.shape, dtype=np.bool_)
         self._number += 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Allocation, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import available
+from fl_edge_env.observations import available_devices
 from fl_edge_env.streams import draw_presence
 
 OFTEN_EMPTY = Scenario.femnist(
@@ -82,7 +82,7 @@ def test_sampled__rounding_does_not_draw_who_is_not_there(draw, num_envs):
 def test_chosen__who_is_not_there_is_refused(num_envs):
     simulator = Simulator(OFTEN_EMPTY, num_envs)
     simulator.reset(range(num_envs or 1))
-    there = available(simulator.observe())
+    there = available_devices(simulator.observe())
     *system, device = np.argwhere(~there)[-1].tolist()
     cohort = np.argmax(there, axis=-1)[..., None].copy()
     cohort[tuple(system)] = device
@@ -94,11 +94,11 @@ def test_chosen__who_is_not_there_is_refused(num_envs):
 
 
 def test_available__reads_observations_and_says_what_is_wrong():
-    assert available({"channel_gain": np.ones(3)}) is None
+    assert available_devices({"channel_gain": np.ones(3)}) is None
     for kind in (float, int, bool):
-        there = available({"available": np.array([[1, 0], [0, 1]], kind)})
+        there = available_devices({"available": np.array([[1, 0], [0, 1]], kind)})
         assert there.dtype == np.bool_
         np.testing.assert_array_equal(there, [[True, False], [False, True]])
     for wrong, message in (([0.5, 1.0], "must hold 1 for"), ([[0, 0], [1, 0]], "got none")):
         with pytest.raises(ValueError, match=message):
-            available({"available": np.array(wrong)})
+            available_devices({"available": np.array(wrong)})

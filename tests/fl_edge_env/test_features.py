@@ -8,8 +8,8 @@ from scipy import stats
 
 from fl_edge_env import CellChannel, Scenario, lyapunov, physics, with_tiers
 from fl_edge_env.features import Scaling
+from fl_edge_env.flat_view import FlatView
 from fl_edge_env.lyapunov import drift_plus_penalty
-from fl_edge_env.memory import GainMemory
 from policies.p2 import best_resources
 
 # Devices that differ in their hardware and their data.
@@ -92,37 +92,37 @@ def test_features__hold_no_mean_of_a_device():
     elsewhere = PARTIAL.replace(channel=CellChannel(place_seed=7))
     assert not np.allclose(elsewhere.mean_gain, PARTIAL.mean_gain)
     rng = np.random.default_rng(0)
-    memory = GainMemory(PARTIAL, (9,))
     observation = {"channel_gain": rng.uniform(0.01, 0.5, 9), "queue": rng.uniform(0, 9, 9)}
     observation |= {"age": np.arange(1.0, 10.0), "participation_queue": rng.normal(size=9)}
-    memory.note(observation)
-    one, other = (
-        Scaling(scenario).features(memory.added_to(observation))
-        for scenario in (PARTIAL, elsewhere)
-    )
+    one, other = (FlatView(scenario).see(observation) for scenario in (PARTIAL, elsewhere))
     np.testing.assert_array_equal(one, other)
 
 
 def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
-    scaling = Scaling(PARTIAL)
-    memory = GainMemory(PARTIAL, (9,))
+    view = FlatView(PARTIAL)
+    names = view.scaling.names
     state = {"queue": np.zeros(9), "participation_queue": np.zeros(9)}
     for gain, age in ((0.1, 13.0), (0.3, 1.0), (0.3, 2.0), (0.2, 1.0), (0.2, 1.0)):
         observation = state | {"channel_gain": np.full(9, gain), "age": np.full(9, age)}
-        memory.note(observation)
-    seen = memory.added_to(observation)
+        seen = view.see(observation)
+    features = dict(zip(names, seen.T, strict=True))
     mean = (PARTIAL.channel.mean + 0.3 + 0.2 + 0.2) / 4  # the channel's counts as one
-    np.testing.assert_allclose(seen["remembered_gain"], mean)
-    features = named(scaling, seen)
+    times = [
+        physics.time_and_energy(np.full(9, gain), PARTIAL.f_mid, PARTIAL.p_mid, PARTIAL)[0]
+        for gain in (mean, PARTIAL.channel.mean)
+    ]
+    np.testing.assert_allclose(features["remembered time"], np.log(times[0] / times[1]), rtol=1e-5)
     np.testing.assert_allclose(features["measurements"], np.log(4), rtol=1e-6)
     target = lyapunov.participation_target(PARTIAL)
     np.testing.assert_allclose(features["age"], np.log(target), rtol=1e-6)
-    old = named(scaling, seen | {"age": np.full(9, 400.0)})
+    old = dict(zip(names, view.features(observation | {"age": np.full(9, 400.0)}).T, strict=True))
     np.testing.assert_allclose(old["age"], np.log(np.minimum(400 * target, 10)), rtol=1e-6)
-    memory.start()
-    np.testing.assert_array_equal(memory.added_to(observation)["remembered_gain"], 0.1)
-    with pytest.raises(ValueError, match="observation must hold remembered_gain"):
-        scaling.features(observation)
+    view.reset()
+    forgotten = dict(zip(names, view.features(observation).T, strict=True))
+    np.testing.assert_allclose(forgotten["remembered time"], 0.0, atol=1e-6)
+    del observation["age"]
+    with pytest.raises(ValueError, match="observation must hold age"):
+        view.scaling.check(observation)
 
 
 def test_features__of_the_outcome_are_the_queues_and_the_energy_of_a_participation():
@@ -154,4 +154,4 @@ def test_features__of_the_outcome_are_the_queues_and_the_energy_of_a_participati
 )
 def test_features__name_what_is_wrong(change, message):
     with pytest.raises(ValueError, match=message):
-        Scaling(MIXED).features({"channel_gain": MEAN_GAIN, "queue": np.ones(7)} | change)
+        Scaling(MIXED).check({"channel_gain": MEAN_GAIN, "queue": np.ones(7)} | change)

@@ -8,8 +8,7 @@ import pytest
 from gymnasium.wrappers import FlattenObservation
 
 from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
-from fl_edge_env.features import Scaling
-from fl_edge_env.memory import GainMemory
+from fl_edge_env.flat_view import FlatView
 
 PLAIN = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=4)
 RANKING = PLAIN.replace(objective="outcome", availability=0.6)
@@ -29,25 +28,19 @@ def actions(rounds: int, *shape: int) -> np.ndarray:
 def test_flat_env__is_the_environment_with_features_one_device_after_the_other(scenario):
     flat = gym.make("FLEdgeFlat-v0", scenario=scenario)
     raw = gym.make("FLEdge-v0", scenario=scenario)
-    scaling = Scaling(scenario)
     assert flat.action_space == gym.spaces.Box(-1.0, 1.0, (15,), np.float32)
     # Where an observation is missing, TorchRL has zeros, and wants them in the space.
     assert flat.observation_space.contains(np.zeros_like(flat.reset(seed=0)[0]))
     for seed in (4, None):
-        memory = GainMemory(scenario, (5,))
-
-        def features(observation, memory=memory):
-            memory.note(observation)
-            return np.concatenate(scaling.features(memory.added_to(observation)))
-
+        view = FlatView(scenario)
         observation = flat.reset(seed=seed)[0]
         seen = raw.reset(seed=seed)[0]
         for played, rows in enumerate(actions(4, 3, 5)):
-            np.testing.assert_array_equal(observation, features(seen))
+            np.testing.assert_array_equal(observation, np.concatenate(view.see(seen)))
             assert flat.observation_space.contains(observation)
             observation, reward, terminated, truncated, info = flat.step(np.concatenate(rows))
             seen, expected, *_, expected_info = raw.step(rows)
-            assert reward == scaling.reward(expected)
+            assert reward == view.scaling.reward(expected)
             assert isinstance(reward, float)
             assert (terminated, truncated) == (False, played == 3)
             np.testing.assert_equal(info, expected_info)

@@ -173,7 +173,8 @@ class Clocked(EmulatedRounds):
             fixed = {"V": scenario.V, "lambda_": scenario.lambda_, "noise_power_w": noise}
             with warnings.catch_warnings(action="ignore"):  # these concern sampled decisions
                 self._systems[size] = scenario.replace(cohort_size=size, **fixed)
-        self._env.simulator.scenario = system = self._systems[size]
+        system = self._systems[size]
+        self._env.simulator.change_cohort_size(system)
         gain = self._observation["channel_gain"]
         queue = self._observation["queue"]
         if self.policy is None:

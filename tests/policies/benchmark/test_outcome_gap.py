@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
-from fl_edge_env.checks import available
+from fl_edge_env.observations import available_devices
 from policies import LROA, Opportunistic, Policy, evaluate, lower_bound, make_policy
 from policies.benchmark.bounds import Prices, outcome_path_bound
 from policies.benchmark.jobs import BoundJob, Job
@@ -28,7 +28,7 @@ class RandomPolicy(Policy):
         self.rng = np.random.default_rng(seed)
 
     def decide(self, observation):
-        there = available(observation)
+        there = available_devices(observation)
         if there is None:
             there = np.ones(observation["channel_gain"].shape, dtype=np.bool_)
         return random_decision(self.rng, self.scenario, there, {"first"}, self.chosen)

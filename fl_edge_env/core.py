@@ -1,0 +1,94 @@
+"""What the single environment and the batch share."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+
+from fl_edge_env.allocation import Allocation, decode_action
+from fl_edge_env.checks import Range, number_in
+from fl_edge_env.round import Round
+from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario.tiers import with_named_devices
+from fl_edge_env.simulator import Simulator
+from fl_edge_env.tasks import TASKS, check_frozen
+
+_SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
+
+
+def fixed(name: str) -> Any:
+    """Return a property for an attribute from which an environment was made: it cannot be set."""
+
+    def refuse(_: object, value: object) -> None:
+        raise AttributeError(f"{name} is read-only, got {value!r:.60}: make another environment")
+
+    return property(attrgetter(f"_{name}"), refuse)
+
+
+class EnvCore:
+    """What `FLEdgeEnv` and `FLEdgeVectorEnv` share: their system, and how an action is played."""
+
+    scenario: Scenario = fixed("scenario")
+    simulator: Simulator = fixed("simulator")
+    softmax_scale: float = fixed("softmax_scale")
+    action_space: gym.Space[Any]
+    cost_limit: float = 1.0  # on the mean of each entry of the info's ``costs``
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """Gymnasium's spec, with max_episode_steps set to the length of an episode."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            if spec.id in TASKS:
+                check_frozen(spec)
+            limit = spec.max_episode_steps
+            rounds = self.scenario.num_rounds
+            spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
+        self._spec = spec
+
+    def decode(self, action: NDArray[np.floating]) -> Allocation:
+        """The decision of an array of shape (3, N) or (B, 3, N) for the coming round.
+
+        See `decode_action`; raises `ValueError` for another shape.
+        """
+        simulator = self.simulator
+        decision = decode_action(action, self.scenario, self.softmax_scale, simulator.available)
+        if decision.f.shape != simulator.queue.shape:
+            raise ValueError(
+                f"action must have shape {self.action_space.shape}, got {np.shape(action)}"
+            )
+        return decision
+
+    def _play(self, action: NDArray[np.float32] | Allocation) -> tuple[Allocation, Round]:
+        """Play a round; return the decision and the outcome."""
+        if isinstance(action, Allocation):
+            return action, self.simulator.advance(action)
+        decision = self.decode(action)
+        return decision, self.simulator.advance(decision, checked=True)
+
+
+def resolve_scenario(
+    scenario: Scenario | str, *, tiers: str | None = None, work: str | None = None, **fields: Any
+) -> Scenario:
+    """Return a scenario, given as such or by a preset's name, with fields or devices changed."""
+    if isinstance(scenario, str):
+        scenario = Scenario.preset(scenario, **fields)
+    elif not isinstance(scenario, Scenario):
+        raise TypeError(f"scenario must be a Scenario or a preset's name, got {scenario!r}")
+    elif fields:
+        scenario = scenario.replace(**fields)
+    return with_named_devices(scenario, tiers=tiers, work=work)
+
+
+def check_softmax_scale(value: object) -> float:
+    """Return `value` as a float if the smallest q, exp(-2 softmax_scale) / N, stays in range."""
+    return number_in(_SCALES, "softmax_scale", value)

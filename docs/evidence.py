@@ -26,8 +26,8 @@ import tomli_w
 from evidence_pages import FIGURES, PAGES, ROOT, TABLES
 
 from fl_edge_env.files import atomic_path
-from policies.benchmark.figures import save_figure
 from policies.benchmark.results_folder import made_with, write_text
+from policies.report.figures import save_figure
 
 INDEX = ROOT / "docs/evidence/index.toml"
 PRINTED = "printed"  # stands for a file: the command's output

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fl_edge_env import Scenario
-from policies.benchmark.styles import looks
+from policies.report.styles import looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,9 +18,9 @@ from rich.console import Console
 from fl_edge_env import Allocation, Scenario
 from policies import Opportunistic, UniD
 from policies.benchmark.experiment import Entrant, Setting, run_settings
-from policies.benchmark.figures import draw_bound, draw_limit, save_figure
 from policies.benchmark.options import RunOptions
-from policies.benchmark.styles import looks
+from policies.report.figures import draw_bound, draw_limit, save_figure
+from policies.report.styles import looks
 
 
 class ResourcesOfUniD(Opportunistic):

@@ -27,8 +27,7 @@ from policies.benchmark.jobs import BOUND_NAME, BoundJob, EnvFactory, Job, Work
 from policies.benchmark.options import RunOptions
 from policies.benchmark.runner import run_jobs
 from policies.benchmark.status import DeviceAccounts, cannot_tell, judge
-from policies.benchmark.summary import summarise
-from policies.benchmark.tables import by_policy
+from policies.benchmark.summary import by_policy, summarise
 
 # Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20

@@ -90,6 +90,11 @@ def summarise(
     return table.reset_index()
 
 
+def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each policy, in order of appearance."""
+    return [(str(name), group) for name, group in table.groupby("policy", sort=False)]
+
+
 def _above(values: pd.Series, least: pd.Series) -> FloatArray:
     """Runs' values over their seeds' bounds, minus one; NaN if a bound is not positive."""
     bound = least.reindex(values.index.get_level_values("seed")).to_numpy()

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 
 from policies.benchmark.experiment import run_settings
-from policies.benchmark.figures import PLOTS, draw_partition, save_figure, save_plots
-from policies.benchmark.latex import comparison_latex
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
@@ -19,7 +17,9 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
-from policies.benchmark.tables import Board, comparison_table
+from policies.report.figures import PLOTS, draw_partition, save_figure, save_plots
+from policies.report.latex import comparison_latex
+from policies.report.tables import Board, comparison_table
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import CompareOptions
 from train_fl.commands.settings import Scheduler, make_setting

@@ -12,8 +12,6 @@ import tyro
 from rich.console import Console
 
 from policies.benchmark.experiment import Results, Setting, run_settings
-from policies.benchmark.latex import comparison_latex
-from policies.benchmark.leaderboard import save_overview, standings
 from policies.benchmark.options import RunOptions
 from policies.benchmark.results_folder import (
     Kind,
@@ -24,7 +22,9 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
-from policies.benchmark.tables import (
+from policies.report.latex import comparison_latex
+from policies.report.standings import save_overview, standings
+from policies.report.tables import (
     Board,
     comparison_markdown,
     comparison_table,

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_edge_env.checks import one_of
-from policies.benchmark import paper
 from policies.benchmark.experiment import Setting, run_settings
-from policies.benchmark.figures import save_figure
 from policies.benchmark.options import RunOptions
-from policies.benchmark.paper import Figure
 from policies.benchmark.results_folder import Kind, claimed, described, write_csv
+from policies.report.figures import save_figure
+from train_fl.commands import paper
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import flags_given, number_of_seeds
+from train_fl.commands.paper import Figure
 from train_fl.commands.settings import Scheduler, make_entrant, make_training
 from train_fl.options import PlaceFlags
 

@@ -12,7 +12,7 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.benchmark.tables import ranked
+from policies.report.tables import ranked
 from tests.policies import own_policies
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 

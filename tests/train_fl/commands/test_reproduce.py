@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from policies.benchmark import experiment as experiment_module
-from policies.benchmark import paper
-from train_fl.commands import reproduce
+from train_fl.commands import paper, reproduce
 from train_fl.commands.settings import make_training
 
 SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"

@@ -6,8 +6,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import make_policy
-from policies.benchmark.styles import FAMILIES, looks
 from policies.registry import POLICIES, SELECTORS
+from policies.report.styles import FAMILIES, looks
 from policies.resources import RESOURCES
 
 DEFAULT = ["LROA", "Uni-D", "Uni-S", "DivFL", "Best channel, static", "Opportunistic"]

@@ -9,8 +9,8 @@ import pandas as pd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policies.benchmark.latex import comparison_latex
-from policies.benchmark.tables import Board
+from policies.report.latex import comparison_latex
+from policies.report.tables import Board
 
 SPECIALS = "\\{}$&#^_~%<>|[]*-,±–λ 1a"
 # What LaTeX prints for what it is given.

@@ -2,7 +2,7 @@
 
 A command makes a `Board` of a summary (`policies.benchmark.summary.summarise`). `sheet_of` turns
 it into ranked rows of texts. `comparison_table` formats these for the terminal,
-`comparison_markdown` for pages and `policies.benchmark.latex.comparison_latex` for papers.
+`comparison_markdown` for pages and `policies.report.latex.comparison_latex` for papers.
 docs/ranking.md explains the columns.
 """
 
@@ -23,6 +23,7 @@ from rich.table import Table
 
 from policies.benchmark.intervals import digits, mean_interval, rounded
 from policies.benchmark.status import OK
+from policies.benchmark.summary import by_policy
 
 # The number of columns that a table always shows, however narrow the terminal.
 _LEAST_COLUMNS = 4
@@ -73,11 +74,6 @@ def time_unit(seconds: float) -> tuple[str, float]:
         if seconds >= 3 * length:
             return name, length
     return "s", 1.0
-
-
-def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each policy, in order of appearance."""
-    return [(str(name), group) for name, group in table.groupby("policy", sort=False)]
 
 
 def is_ok(runs: pd.DataFrame) -> bool:

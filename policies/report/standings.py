@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from policies.benchmark.figures import Dot, draw_dots, log_ticks, save_figure, wrapped
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_SHORT
-from policies.benchmark.tables import Board, by_policy, judged_by, ranked, ranked_overall
+from policies.benchmark.summary import by_policy
+from policies.report.figures import Dot, draw_dots, log_ticks, save_figure, wrapped
+from policies.report.tables import Board, judged_by, ranked, ranked_overall
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ _REFERENCE = "LROA"
 def standings(board: Board) -> pd.DataFrame:
     """The schedulers of a setting by rank, then those that are not ok, then those not run.
 
-    The row of a scheduler has its `rank` if it is ok (see `policies.benchmark.tables.ranked`), its
+    The row of a scheduler has its `rank` if it is ok (see `policies.report.tables.ranked`), its
     `status` (or why it was not run) and `status_reason`, the number of `seeds`, and with a target
     the number of runs that `reached` it. For each measure it has the mean and, in columns `_low`
     and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its total time,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.benchmark.leaderboard import save_overview, standings
-from policies.benchmark.tables import Board, overview_markdown, ranked, ranked_overall
+from policies.report.standings import save_overview, standings
+from policies.report.tables import Board, overview_markdown, ranked, ranked_overall
 
 NAMES = ["a", "b", "c", "d", "e"]
 RUN = st.tuples(st.integers(1, 9), st.sampled_from(["ok", "over budget", "leaves out"]))

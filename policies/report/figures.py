@@ -23,11 +23,11 @@ from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
 from policies.benchmark.intervals import Interval, half_width, mean_interval, superscripts
 from policies.benchmark.status import OK
-from policies.benchmark.styles import looks
-from policies.benchmark.tables import (
+from policies.benchmark.summary import by_policy
+from policies.report.styles import looks
+from policies.report.tables import (
     LEAST_SEEDS,
     Board,
-    by_policy,
     coinciding,
     is_ok,
     judged_by,

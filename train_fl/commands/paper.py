@@ -19,7 +19,11 @@ from scipy.special import stdtrit
 
 from fl_edge_env import Scenario
 from policies.benchmark.experiment import Results
-from policies.benchmark.figures import (
+from policies.benchmark.intervals import superscripts
+from policies.benchmark.options import shown
+from policies.benchmark.status import OK
+from policies.benchmark.summary import summarise
+from policies.report.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
     draw_average,
@@ -28,16 +32,12 @@ from policies.benchmark.figures import (
     draw_limit,
     draw_time,
 )
-from policies.benchmark.intervals import superscripts
-from policies.benchmark.options import shown
-from policies.benchmark.status import OK
-from policies.benchmark.styles import looks
-from policies.benchmark.summary import summarise
+from policies.report.styles import looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from policies.benchmark.figures import Panel
+    from policies.report.figures import Panel
 
 # Time that LROA saves relative to other policies, as the paper states it [%].
 PAPER_SAVINGS = {

@@ -14,7 +14,7 @@ from rich.console import Console
 from scipy.stats import sem, t
 
 from policies.benchmark.intervals import mean_interval
-from policies.benchmark.tables import (
+from policies.report.tables import (
     Board,
     coinciding,
     comparison_markdown,

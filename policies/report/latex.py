@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from policies.benchmark.tables import Board, Column, sheet_of
+from policies.report.tables import Board, Column, sheet_of
 
 # A page has no room for columns of these quantities.
 _LEFT_OUT = ("worst_tenth_accuracy", "longer", "spent_ratio", "aggregate_noise", "never_seen")

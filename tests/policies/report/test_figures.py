@@ -17,7 +17,10 @@ from rich.console import Console
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniS
 from policies.benchmark.experiment import Entrant, Setting, run_settings
-from policies.benchmark.figures import (
+from policies.benchmark.intervals import mean_interval
+from policies.benchmark.options import RunOptions
+from policies.benchmark.summary import summarise
+from policies.report.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
     draw_energy,
@@ -26,10 +29,7 @@ from policies.benchmark.figures import (
     save_figure,
     save_plots,
 )
-from policies.benchmark.intervals import mean_interval
-from policies.benchmark.options import RunOptions
-from policies.benchmark.summary import summarise
-from policies.benchmark.tables import Board
+from policies.report.tables import Board
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""What shows results: rankings, tables, figures and standings."""

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from fl_edge_env import Allocation, Scenario
 from policies import Opportunistic, UniD
-from policies.benchmark.experiment import Entrant, Setting, run_settings
-from policies.benchmark.options import RunOptions
+from policies.benchmark.comparison import compare_settings
+from policies.benchmark.run import Run
+from policies.benchmark.setting import Setting
 from policies.report.figures import draw_bound, draw_limit, save_figure
 from policies.report.styles import looks
 
@@ -67,9 +68,9 @@ def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame
         label: partial(Opportunistic, start=s, step_scale=1 / V) for label, (s, V) in POINTS.items()
     }
     variants = (makers | VARIANTS).items()
-    entrants = tuple(Entrant(label, make(scenario), scenario) for label, make in variants)
-    setting = Setting("cifar10", entrants, seeds)
-    (results,) = run_settings([setting], None, RunOptions(workers=workers), Console())
+    runs = tuple(Run(label, make(scenario), scenario) for label, make in variants)
+    setting = Setting("cifar10", runs, seeds)
+    (results,) = compare_settings([setting], None, Console(), workers=workers)
     rounds = results.rounds
     bounds = results.bounds
     table = results.summary().groupby("policy", sort=False)[MEASURES].mean()

@@ -21,7 +21,7 @@ import tyro
 from fl_edge_env import Scenario
 from policies import evaluate, make_policy
 from policies.benchmark.intervals import relative_interval
-from policies.benchmark.runner import JobsFailedError
+from policies.benchmark.runner import RunsFailedError
 from policies.benchmark.status import OK
 from train_fl import TrainingEnvFactory
 
@@ -61,7 +61,7 @@ def search(trials: int, seeds: int, rounds: int) -> dict[str, Any]:
         for seed in range(seeds):
             try:
                 run = train(setting, [seed], rounds, workers=1).iloc[0]
-            except JobsFailedError as error:
+            except RunsFailedError as error:
                 if "FloatingPointError" not in str(error):
                     raise
                 raise optuna.TrialPruned from None  # the training has diverged

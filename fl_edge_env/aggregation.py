@@ -90,8 +90,8 @@ def contributions(
         weight.reshape(-1)[places] = decision.weights[decision.cohort >= 0]
         weight[~arrived] = 0.0
     else:
-        there = arrived.reshape(-1, scenario.num_devices)
-        total = np.array([data[row].sum() for row in there]).reshape(*batch, 1)
+        systems = arrived.reshape(-1, scenario.num_devices)
+        total = np.array([data[row].sum() for row in systems]).reshape(*batch, 1)
         np.divide(data, total, out=weight, where=arrived)
         return Contributions(arrived, weight)
     return Contributions(arrived, weight / (1.0 - scenario.upload_failure))

@@ -79,7 +79,7 @@ def sent_bits(name: str, text: str, model_bits: float, num_tensors: int) -> floa
     return bits
 
 
-def names_own(text: str) -> bool:
+def is_custom(text: str) -> bool:
     """True for a user-defined compressor, as ``my_file.py:MyCompressor``."""
     kind, _, name = text.rpartition(":")
     return kind not in ("", *_KINDS) and name.isidentifier()

@@ -26,7 +26,7 @@ def policy_seed(seed: int) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def draw_presence(rng: np.random.Generator, rounds: int, availability: FloatArray) -> BoolArray:
+def draw_available(rng: np.random.Generator, rounds: int, availability: FloatArray) -> BoolArray:
     """Draw the available devices of each round, shape (rounds, N), from their `availability`.
 
     If a round has none, the device with the largest ``availability - u`` is available, where u is
@@ -64,10 +64,12 @@ class Streams:
         # Entropy is drawn here, not before, so that copies of a new environment differ.
         if seed is not None or self._root is None:
             self._root = np.random.SeedSequence(seed)
-        channel, cohort, self.training, presence, uploads, start = self._root.spawn(1)[0].spawn(6)
+        channel, cohort, self.training, availability, uploads, start = self._root.spawn(1)[0].spawn(
+            6
+        )
         self._channel = np.random.default_rng(channel)
         self._cohort = np.random.default_rng(cohort)
-        self._presence = np.random.default_rng(presence)
+        self._availability = np.random.default_rng(availability)
         self._uploads = np.random.default_rng(uploads)
         self._coming = 0  # index of the channel's next round
         recorded = self._scenario.channel
@@ -90,7 +92,7 @@ class Streams:
         self._last = gains[-1]
         available = uploads = None
         if scenario.drops_out:
-            available = draw_presence(self._presence, count, scenario.availability)
+            available = draw_available(self._availability, count, scenario.availability)
         if scenario.upload_failure > 0:
             uploads = self._uploads.random((count, scenario.num_devices))
         draws = self._cohort.random((count, scenario.cohort_size))

@@ -26,7 +26,7 @@ from fl_edge_env.observations import available_devices
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
-from policies.user_code import running_own
+from policies.user_code import user_errors
 
 # Features whose bounds grow with the rounds of an episode.
 _GROWING = ("queue", "participation", "measurements")
@@ -153,7 +153,7 @@ class PredictPolicy(Policy):
             "episode_start": np.full(len(features) if self._by_device else 1, self._first),
         }
         given = {name: value for name, value in keywords.items() if name in self._takes}
-        with running_own(f"predict of {self.name} fails for an observation of {seen.shape}"):
+        with user_errors(f"predict of {self.name} fails for an observation of {seen.shape}"):
             action: Any = self.model.predict(seen, **given)
         if isinstance(action, tuple):
             action, self._states[system] = action[0], action[-1]

@@ -18,7 +18,7 @@ def check_scenario(scenario: object) -> None:
         raise ValueError(f"scenario must be a Scenario, got {scenario!r}{instead}")
 
 
-def visible(scenario: Scenario) -> Scenario:
+def without_future(scenario: Scenario) -> Scenario:
     """The scenario that policies may see, without the order of recorded gains: the future."""
     check_scenario(scenario)
     if not isinstance(scenario.channel, TraceChannel):

@@ -81,14 +81,14 @@ class DivFL(Policy):
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
         size = min(self.scenario.cohort_size, self.scenario.num_devices)
         f, p = static_resources(*gains_and_queues(observation), self.scenario)
-        present = available_devices(observation)
-        if present is None:
+        available = available_devices(observation)
+        if available is None:
             cohort = facility_location(self._distance, size)
             return Allocation(f, p, cohort=cohort)
         cohort = np.full((*f.shape[:-1], size), -1)
         for row in np.ndindex(f.shape[:-1]):
-            count = min(size, int(present[row].sum()))
-            chosen = facility_location(self._distance, count, present[row])
+            count = min(size, int(available[row].sum()))
+            chosen = facility_location(self._distance, count, available[row])
             cohort[(*row, slice(count))] = chosen
         return Allocation(f, p, cohort=cohort)
 

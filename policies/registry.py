@@ -10,14 +10,14 @@ from typing import Any
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
 from policies import selection
-from policies.base import Policy, visible
+from policies.base import Policy, without_future
 from policies.divfl import DivFL
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.resources import ResourceName, ResourceRule
 from policies.selection import Scheduler, Selector
 from policies.uniform import UniD, UniS
-from policies.user_code import load_own, names_own, running_own
+from policies.user_code import is_reference, load_reference, user_errors
 
 SELECTORS: dict[str, type[Selector]] = {
     "random": selection.Random,
@@ -76,12 +76,12 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     """
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
-    scenario = visible(scenario)
+    scenario = without_future(scenario)
     first = name.partition(":")[0]
     if name.endswith(".zip") or first == "predict":
         return _predicting(name, scenario, options)
     selector, _, resources = name.rpartition(":")
-    if selector in SELECTORS or names_own(selector):
+    if selector in SELECTORS or is_reference(selector):
         if options.get("resources", resources) != resources:
             raise ValueError(
                 f"{name!r} and resources={options['resources']!r} contradict each other"
@@ -91,12 +91,12 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     if name in POLICIES:
         _check_options(name, SELECTORS.get(name, POLICIES[name]), options)
         return POLICIES[name](scenario, **options)
-    if names_own(name) and first not in POLICIES:
-        kind: type[Policy] | type[Selector] = load_own(
+    if is_reference(name) and first not in POLICIES:
+        kind: type[Policy] | type[Selector] = load_reference(
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
         )
         _check_options(name, kind, options)
-        with running_own(name):
+        with user_errors(name):
             if issubclass(kind, Selector):
                 return _scheduler(kind, scenario, **options)
             return kind(scenario, **options)

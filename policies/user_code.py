@@ -23,14 +23,14 @@ _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 _LOADED: dict[str, ModuleType] = {}
 
 
-def names_own(name: str) -> bool:
+def is_reference(name: str) -> bool:
     """Whether a name has the form ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``."""
     place, _, what = name.rpartition(":")
     module = place.endswith(".py") or all(part.isidentifier() for part in place.split("."))
     return module and what.isidentifier()
 
 
-def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
+def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
     """Load the object named ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``.
 
     `ValueError` if it is missing, cannot be imported, or `fits` denies that it is a `kind`.
@@ -47,7 +47,7 @@ def load_own(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
 
 
 @contextmanager
-def running_own(before: str) -> Iterator[None]:
+def user_errors(before: str) -> Iterator[None]:
     """Raise each exception of user code as a one-line `ValueError` that begins with `before`."""
     try:
         yield
@@ -57,8 +57,8 @@ def running_own(before: str) -> Iterator[None]:
         raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
 
 
-def own_modules() -> list[ModuleType]:
-    """The modules that `load_own` has loaded, which other processes may not find."""
+def user_modules() -> list[ModuleType]:
+    """The modules that `load_reference` has loaded, which other processes may not find."""
     return list(_LOADED.values())
 
 
@@ -78,7 +78,7 @@ def _load(place: str) -> ModuleType:
         sys.path.append(str(folder))
     if path.is_file():
         imported_files({str(path): ""})  # raises `ValueError` for ambiguous neighbours
-    with running_own(f"cannot import {place!r}"):
+    with user_errors(f"cannot import {place!r}"):
         module = importlib.import_module(place) if name == place else _run_file(path, name)
     for pickler in _PICKLERS:
         with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores

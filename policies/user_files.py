@@ -40,7 +40,7 @@ def is_library_file(file: str) -> bool:
 
 
 @cache
-def is_own_file(file: str) -> bool:
+def is_user_file(file: str) -> bool:
     """Whether a source file is the user's, and not Python's, a library's or FLEdge's."""
     known = file.startswith("<") or os.path.realpath(file).startswith(_FLEDGE)
     return not known and not is_library_file(file)
@@ -70,7 +70,7 @@ def imported_files(files: Mapping[str, str]) -> dict[str, bytes]:
             found[file] = Path(file).read_bytes()
             for name in _imported_names(found[file], package):
                 imported, its_package = _located(name)
-                if is_own_file(imported) and imported not in found:
+                if is_user_file(imported) and imported not in found:
                     _check_neighbour(file, name, imported)
                     waiting[imported] = its_package
     return found

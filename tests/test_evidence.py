@@ -54,18 +54,18 @@ def test_files__belong_to_results_and_figures_are_shown():
 
 
 @pytest.mark.parametrize("name", LEADERBOARDS)
-def test_leaderboard__has_the_settings_schedulers_and_seeds_of_its_file(name):
+def test_leaderboard__has_what_its_file_says(name):
     stored = standings(name).reset_index()
     labels = {}
     settings = read_leaderboard(ROOT / LEADERBOARDS[name])
     assert list(stored["setting"].unique()) == [one.name for one in settings]
     small = Scenario.cifar10(num_devices=4)
     for one in settings:
-        for each in one.schedulers:
+        for each in one.policies:
             key = str(each)
             if key not in labels:  # a policy takes a second to make
                 kind = each.name.partition("@")[0]
                 labels[key] = each.label or make_policy(kind, small, **each.options).name
         rows = stored[stored["setting"] == one.name]
-        assert set(rows["scheduler"]) == {labels[str(each)] for each in one.schedulers}
+        assert set(rows["scheduler"]) == {labels[str(each)] for each in one.policies}
         assert set(rows["seeds"].dropna()) == {len(one.options.seed_range())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from fl_edge_env import Scenario
 ROOT = Path(__file__).parents[1]
 PACKAGES = "fl_edge_env", "policies", "train_fl"
 # The most parts of the Python in these folders: statements and expressions.
-PARTS = {PACKAGES: 68_600, ("tests",): 68_700}
+PARTS = {PACKAGES: 68_300, ("tests",): 68_520}
+PACKED = 8  # `a, b = c, d` of values that do not belong together, per 1,000 statements
+WALRUS = 1  # `:=`, per 1,000 statements
 LONGEST = 500  # lines of a file
+NAME = 60  # characters of a test's name
 WORDS = 15_000  # of README and pages
 
 
@@ -34,6 +38,23 @@ def parts_of(path: Path) -> int:
 @pytest.mark.parametrize("folders", PARTS)
 def test_code__keeps_to_its_limit(folders):
     assert sum(map(parts_of, files_in(*folders))) <= PARTS[folders]
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "tests"])
+def test_lines__say_one_thing(folder):
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files_in(folder)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    thousands = sum(isinstance(node, ast.stmt) for node in nodes) / 1000
+    assert sum(isinstance(node, ast.NamedExpr) for node in nodes) <= WALRUS * thousands
+    pairs = [(node.targets[0], node.value) for node in nodes if isinstance(node, ast.Assign)]
+    packed = [pair for pair in pairs if all(isinstance(side, ast.Tuple) for side in pair)]
+    assert len(packed) <= PACKED * thousands
+
+
+def test_names_of_tests__are_short():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files_in("tests"))
+    names = re.findall(r"^def (test_\w+)", text, re.M)
+    assert not [name for name in names if len(name) > NAME]
 
 
 def test_scenario__has_no_field_too_many():

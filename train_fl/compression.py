@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import read_only
-from fl_edge_env.compression import Compression, index_width, kept_parameters, names_own
-from policies.user_code import load_own, running_own
+from fl_edge_env.compression import Compression, index_width, is_custom, kept_parameters
+from policies.user_code import load_reference, user_errors
 
 Shape: TypeAlias = tuple[int, ...]
 Update: TypeAlias = list[NDArray[np.float32]]
@@ -170,7 +170,7 @@ class Uploads(NamedTuple):
 
 def load_compressor(name: str) -> Compressor:
     """Load a user-defined compressor by ``my_file.py:MyCompressor``; `ValueError` if it fails."""
-    if not names_own(name):
+    if not is_custom(name):
         raise ValueError(
             "the compression of a task must be a user-defined compressor, such as "
             f"my_file.py:MyCompressor, got {name!r}: qsgd and topk belong to the scenario"
@@ -179,8 +179,8 @@ def load_compressor(name: str) -> Compressor:
     def fits(value: object) -> bool:
         return isinstance(value, type) and issubclass(value, Compressor) and value is not Compressor
 
-    kind = load_own(name, kind="subclass of Compressor", fits=fits)
-    with running_own(name):
+    kind = load_reference(name, kind="subclass of Compressor", fits=fits)
+    with user_errors(name):
         own: Compressor = kind()
     return own
 
@@ -208,7 +208,7 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
     rng = np.random.default_rng(0)
     trial = rng.standard_normal(sum(map(math.prod, shapes)), dtype=np.float32)
     uploads = Uploads(shapes, compressor)
-    with running_own(name):
+    with user_errors(name):
         first, again, nothing = (
             uploads.encoded(update, np.random.default_rng(1))
             for update in (trial, trial, np.zeros_like(trial))
@@ -220,7 +220,7 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
             f"{name} must write the same number of bytes for all updates of the same shapes, got "
             f"{len(first)} and {len(nothing)}: pad the shorter ones"
         )
-    with running_own(name):
+    with user_errors(name):
         decoded: list[Any] = [compressor.decode(data, shapes) for data in (first, again)]
     back, back_again = decoded
     if not isinstance(back, list) or len(back) != len(shapes):

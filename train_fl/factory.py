@@ -13,8 +13,8 @@ import gymnasium as gym
 
 from fl_edge_env import Scenario
 from policies.base import Policy, check_scenario
-from train_fl.options import TrainingOptions, check_keywords
 from train_fl.task import Task, make_task
+from train_fl.training_options import TrainingOptions, check_keywords
 from train_fl.wrapper import TrainingWrapper
 
 
@@ -31,8 +31,8 @@ class TrainingEnvFactory:
     task : str or Task
         Name of the data set, as `train_fl.make_task` takes it, or a task.
     **options
-        See `train_fl.options.TrainingOptions`. A `Task` has its own options; only
-        `train_fl.options.RUN_OPTIONS` can be changed here.
+        See `train_fl.training_options.TrainingOptions`. A `Task` has its own options; only
+        `train_fl.training_options.RUN_OPTIONS` can be changed here.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from fl_edge_env.typing import FloatArray
 from train_fl.data.dataset import Augmentation
-from train_fl.options import TrainingOptions
+from train_fl.training_options import TrainingOptions
 
 # Batch size of evaluations and of gradients over all samples.
 _CHUNK = 512

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, group_norm
 from torch.nn.parameter import UninitializedParameter
 
 from fl_edge_env.files import as_value_error
-from policies.user_code import running_own
+from policies.user_code import user_errors
 from train_fl.modes import default_modes
 
 
@@ -122,7 +122,7 @@ def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes
             "model must be a class or function that makes a network, as each run starts with a "
             f"new one, got an object of type {type(make_model).__name__}"
         )
-    with running_own("model() fails"):
+    with user_errors("model() fails"):
         first, second = (new_model(make_model) for _ in range(2))
     if not isinstance(first, nn.Module):
         raise ValueError(f"model must return a torch.nn.Module, got {type(first).__name__}")

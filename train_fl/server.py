@@ -27,7 +27,7 @@ from torch import Tensor
 from fl_edge_env.checks import finite_number, number_below_one, one_of, positive_integer
 from fl_edge_env.typing import FloatArray
 from train_fl.local_sgd import passes
-from train_fl.options import TrainingOptions
+from train_fl.training_options import TrainingOptions
 
 LARGER_MU = "a larger mu, which evens out the sampling probabilities and so the aggregation weights"
 
@@ -124,7 +124,7 @@ class FedNova(FedAvg):
     learning_rate : float
         Factor of the step.
     batch_size, momentum
-        Settings of local training, as in `train_fl.options.TrainingOptions`.
+        Settings of local training, as in `train_fl.training_options.TrainingOptions`.
     """
 
     batch_size: int = 32

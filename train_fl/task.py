@@ -18,7 +18,7 @@ from fl_edge_env.checks import one_of, positive_integer
 from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import check_scenario
-from policies.user_code import load_own, names_own
+from policies.user_code import is_reference, load_reference
 from train_fl.compression import (
     Compressor,
     Shape,
@@ -32,8 +32,8 @@ from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.partition import label_histogram, split
 from train_fl.models import MODELS, check_maker, new_model
 from train_fl.modes import default_modes
-from train_fl.options import TrainingOptions, check_keywords
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
+from train_fl.training_options import TrainingOptions, check_keywords
 
 # The kinds of a task's attributes.
 _KINDS: dict[str, Any] = {
@@ -292,7 +292,7 @@ def make_task(
         A user-defined compressor, or its name; by default updates are compressed as the scenario
         says. See `train_fl.compression`.
     **options
-        Other options of `train_fl.options.TrainingOptions`, such as ``momentum=0.5``. By default
+        Other `train_fl.training_options.TrainingOptions`, such as ``momentum=0.5``. By default
         FEMNIST is split by writer and the others by ``"dirichlet"``, and the learning rate is the
         paper's for CIFAR-10 and FEMNIST, 0.02 for digits and 0.01 for Fashion-MNIST. Without
         `split_seed` each episode has its own split (see `train_fl.data.partition`). A split by
@@ -333,8 +333,8 @@ def make_task(
         )
     num_devices = positive_integer("num_devices", num_devices)
     server = make_server_optimizer(server, training)
-    if isinstance(model, str) and names_own(model):
-        model = load_own(model, kind="class or function that makes a network", fits=callable)
+    if isinstance(model, str) and is_reference(model):
+        model = load_reference(model, kind="class or function that makes a network", fits=callable)
     if isinstance(model, str):
         one_of("model", model, list(MODELS))
     if training.upload is not None:

@@ -26,9 +26,9 @@ from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer, samples_seen
 from train_fl.models import new_model
 from train_fl.modes import default_modes, repeatable
-from train_fl.options import check_flag, check_keywords
 from train_fl.server import LARGER_MU, apply_contributions, norms_of
 from train_fl.task import Task, TrainingSeeds
+from train_fl.training_options import check_flag, check_keywords
 
 
 class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -89,8 +89,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         policies with `uses_gradients`, `uses_losses` or `uses_update_norms`.
     **options
         `eval_every`, `on_non_finite`, `device` and `threads` override the task's options; see
-        `train_fl.options.TrainingOptions`. An update that is not finite ends training with an
-        error, or with ``on_non_finite="skip"`` is skipped with a warning.
+        `train_fl.training_options.TrainingOptions`. An update that is not finite ends training
+        with an error, or with ``on_non_finite="skip"`` is skipped with a warning.
 
     Attributes
     ----------

@@ -121,7 +121,7 @@ class Scenario:
         energy and participation as constraints (see `FLEdgeEnv`).
     availability : float, (N,)
         Probability that a device is available in a round, in (0, 1]; see
-        `fl_edge_env.streams.draw_presence`.
+        `fl_edge_env.streams.draw_available`.
     upload_failure : float
         Probability that an upload fails after the device has spent its time and energy, in [0, 1).
     deadline_s : float

@@ -12,7 +12,7 @@ from policies.base import Policy
 if TYPE_CHECKING:
     import pandas as pd
 
-    from policies.benchmark.jobs import EnvFactory
+    from policies.benchmark.run import EnvFactory
 
 
 def evaluate(
@@ -62,7 +62,7 @@ def evaluate(
     ------
     ValueError
         If an argument is wrong.
-    JobsFailedError
+    RunsFailedError
         If a run failed, after all others have finished.
     WorkerKilledError
         If the operating system killed a worker process.
@@ -70,8 +70,9 @@ def evaluate(
     # Imported here, because policies alone do not need these slow imports.
     from rich.console import Console
 
-    from policies.benchmark.experiment import Entrant, Setting, run_settings
-    from policies.benchmark.options import RunOptions
+    from policies.benchmark.comparison import compare_settings
+    from policies.benchmark.run import Run
+    from policies.benchmark.setting import Setting
 
     check_target(target_accuracy)
     if isinstance(policies, Policy):
@@ -79,11 +80,11 @@ def evaluate(
     wrong = [policy for policy in policies if not isinstance(policy, Policy)]
     if wrong:
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}: see make_policy")
-    entrants = tuple(Entrant(policy.name, policy, scenario, make_env) for policy in policies)
-    setting = Setting("", entrants, seeds, bounded=gaps, target=target_accuracy)
+    runs = tuple(Run(policy.name, policy, scenario, make_env=make_env) for policy in policies)
+    setting = Setting("", runs, seeds, bounded=gaps, target=target_accuracy)
     console = Console(stderr=True, force_terminal=progress)
-    (results,) = run_settings([setting], None, RunOptions(workers=workers), console)
-    return results.summary()
+    (comparison,) = compare_settings([setting], None, console, workers=workers)
+    return comparison.summary
 
 
 def check_target(target_accuracy: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from policies.user_files import is_library_file, is_own_file
+from policies.user_files import is_library_file, is_user_file
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
@@ -111,7 +111,7 @@ class Fingerprint:
         library = module is not None and kind.__module__ != "__main__" and file is None
         if library or (file is not None and is_library_file(file)):
             return [f"{kind.__module__}.{kind.__qualname__}"]
-        if module is not None and file is not None and is_own_file(file):
+        if module is not None and file is not None and is_user_file(file):
             self.modules.add(module)
         own = {
             name: item
@@ -130,7 +130,7 @@ class Fingerprint:
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
         module = sys.modules.get(function.__module__)
         file = getattr(module, "__file__", None)
-        if file is None or is_own_file(file):
+        if file is None or is_user_file(file):
             if module is not None and file is not None:
                 self.modules.add(module)
             used = {name for one in _codes(code) for name in one.co_names}

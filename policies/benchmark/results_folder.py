@@ -23,9 +23,7 @@ from filelock import FileLock, Timeout
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, remove_abandoned, writable_folder
 from fl_edge_env.scenario.toml import describe_channel
-from policies.benchmark.jobs import code_hash
-from policies.benchmark.options import RunOptions
-from policies.benchmark.runner import check_runner
+from policies.benchmark.run import code_hash
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,11 +44,14 @@ class Kind:
 def claimed(
     folder: Path,
     kind: Kind,
-    options: RunOptions,
     given: Mapping[str, Any],
     settings: Sequence[Mapping[str, Any]],
+    *,
+    overwrite: bool,
 ) -> Iterator[None]:
     """Lock a folder for the block, if it is empty or holds the results of the same options.
+
+    With `overwrite`, other results are replaced.
 
     A configuration file records how to repeat the experiment: the command, its options, the
     `settings` that they describe, and the versions of code and libraries.
@@ -61,7 +62,6 @@ def claimed(
         If the folder holds other results that would be overwritten, cannot be written, or is in use
         by another command.
     """
-    check_runner(options.processes, options.backend, options.checkpoint_every)
     given = plain(given)
     path = folder / kind.config
     config = {
@@ -75,7 +75,7 @@ def claimed(
     try:
         with FileLock(lock, timeout=0):
             old = _stored(path)
-            if not options.overwrite:
+            if not overwrite:
                 try:
                     _check(folder, kind, old, given)
                 except ValueError:
@@ -85,7 +85,7 @@ def claimed(
             if any(old.get(name) != config[name] for name in ("options", "settings", "code")):
                 for name in kind.results:  # they belong to the old configuration
                     (folder / name).unlink(missing_ok=True)
-            for each in (folder, folder / "jobs", folder / "models"):
+            for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
             yield

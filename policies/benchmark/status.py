@@ -1,7 +1,7 @@
 """The status of a scheduler in a setting: whether it meets its constraints, over all its seeds.
 
-`episode.run_episode` keeps the `DeviceAccounts` of each run, `summary.summarise` calls `judge` for
-the status of all runs of a policy, and tables add the note of `cannot_tell`.
+A `records.Recorder` keeps the `DeviceAccounts` of each run, `comparison.collected` calls `judge`
+once for all runs of a policy, and tables add the note of `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
 over seeds is beyond a limit if its excess is statistically significant. The chance variation is the
@@ -110,19 +110,19 @@ class Milestones(NamedTuple):
     ----------
     accuracy : ndarray, shape (M,)
         The accuracies, ascending.
-    devices : DeviceAccounts
+    accounts : DeviceAccounts
         A row for each: the accounts of the rounds so far.
     """
 
     accuracy: FloatArray
-    devices: DeviceAccounts
+    accounts: DeviceAccounts
 
     def until(self, target: float) -> DeviceAccounts | None:
         """The accounts up to the first round at the target, or None if it is never reached."""
         reached = np.flatnonzero(self.accuracy >= target)[:1]
         if not len(reached):
             return None
-        *arrays, drawn = self.devices
+        *arrays, drawn = self.accounts
         return DeviceAccounts._make([*(values[reached] for values in arrays), drawn])
 
 
@@ -255,13 +255,12 @@ def sensitivity(accounts: DeviceAccounts) -> Sensitivity:
 
 def cannot_tell(accounts: Sequence[DeviceAccounts]) -> str:
     """A note on excesses that chance could hide in the runs of policies that are ok, or empty."""
-    passed = [each for each in accounts if judge(each).name == OK]
-    if not passed:
+    if not accounts:
         return ""
-    seeds = min(len(each.filled) for each in passed)
+    seeds = min(len(each.filled) for each in accounts)
     if seeds == 1:
         return "One seed cannot show whether an excess is chance: only expected energies count."
-    bounds = [sensitivity(each) for each in passed]
+    bounds = [sensitivity(each) for each in accounts]
     device = max(each.device for each in bounds)
     together = max(each.together for each in bounds)
     influence = min(each.influence for each in bounds)

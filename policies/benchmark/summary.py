@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pandas as pd
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.status import OK, DeviceAccounts, judge
-
-if TYPE_CHECKING:
-    import pandas as pd
+from policies.benchmark.status import OK, Status
 
 
 def summarise(
     rounds: pd.DataFrame,
     target_accuracy: float | None = None,
     bounds: pd.DataFrame | None = None,
-    devices: Mapping[str, Sequence[DeviceAccounts]] | None = None,
+    statuses: Mapping[str, Status] | None = None,
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
-    `rounds` is a table of `policies.benchmark.episode.run_episode`. `bounds` has the rows of a
-    `BoundJob` for each seed, at the prices of these rounds. `devices` has each policy's accounts of
-    whole runs, then those until the target accuracy; see `policies.benchmark.status.judge`.
+    `rounds` has the rounds of `policies.benchmark.records.Record`s, with the policies' labels in
+    `policy`. `bounds` has the rounds of a `BoundRun` for each seed, at the prices of these rounds.
+    `statuses` has the status of each policy; see `policies.benchmark.status.judge`.
 
     Returns
     -------
@@ -32,7 +29,7 @@ def summarise(
         `policy` and `seed`. The outcome: `total_time` [s]; with training `final_accuracy`,
         `mean_device_accuracy` and `worst_tenth_accuracy` after the last round; with a target
         accuracy `time_to_target`, when it is first reached [s], NaN if it is not.
-        The constraints: with `devices` the policy's `status`, the same in all its rows, and the
+        The constraints: with `statuses` the policy's `status`, the same in all its rows, and the
         `status_reason`, empty if it is ok, see `policies.benchmark.status`; `spent_ratio` and
         `worst_spent_ratio`, realised energy over the budget, as the mean over devices and of the
         worst device; `energy_ratio` and `worst_energy_ratio`, the same for expected energy;
@@ -43,7 +40,7 @@ def summarise(
         The distances: with bounds `gap`, the priced objective over the mean bound of the same
         sample path, minus one, and `outcome_gap`, the same for the priced outcome, which is never
         below zero. It is a value of the Lagrangian, which charges a policy only the price of the
-        devices it leaves out, so read it with the status. With a target and `devices` also
+        devices it leaves out, so read it with the status. With a target and `statuses` also
         `accuracy_gap`, the time to the target over the sum of the outcome bounds of the first R
         rounds, minus one; R is the first evaluated round in which a policy that is ok reaches the
         target on the same seed. It is not below zero for a policy that needs R rounds or more
@@ -62,11 +59,10 @@ def summarise(
         table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
-    if devices is not None:
-        judged = {name: judge(*accounts) for name, accounts in devices.items()}
-        names = table.index.get_level_values("policy")
-        table["status"] = [judged[name].name for name in names]
-        table["status_reason"] = [judged[name].reason for name in names]
+    if statuses is not None:
+        judged = [statuses[name] for name in table.index.get_level_values("policy")]
+        table["status"] = [status.name for status in judged]
+        table["status_reason"] = [status.reason for status in judged]
     table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
     table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
     table["energy_ratio"] = groups["energy_ratio"].agg(_mean)
@@ -93,6 +89,14 @@ def summarise(
 def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The rows of each policy, in order of appearance."""
     return [(str(name), group) for name, group in table.groupby("policy", sort=False)]
+
+
+def labelled(column: str, tables: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+    """Tables as one, with their labels in a first column."""
+    parts = [table.assign(**{column: label}) for label, table in tables]
+    whole = pd.concat(parts, ignore_index=True)
+    whole.insert(0, column, whole.pop(column))
+    return whole
 
 
 def _above(values: pd.Series, least: pd.Series) -> FloatArray:

@@ -25,11 +25,13 @@ def difference_reward(
     q = allocation.q
     assert q is not None  # the objective is the penalty
     if channel_gain.ndim > 1:  # the N^2 numbers of one system fit into the cache
-        presence = [None] * len(q) if available is None else available
+        of_systems = [None] * len(q) if available is None else available
         systems = []
-        for row, here in enumerate(presence):
+        for row, own_available in enumerate(of_systems):
             own = Allocation(allocation.f[row], allocation.p[row], q[row])
-            systems.append(difference_reward(channel_gain[row], queue[row], own, scenario, here))
+            systems.append(
+                difference_reward(channel_gain[row], queue[row], own, scenario, own_available)
+            )
         return np.stack(systems)
     time, energy, _ = physics.by_deadline(channel_gain, allocation.f, allocation.p, scenario)
     default = physics.by_deadline(channel_gain, scenario.f_mid, scenario.p_mid, scenario)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
-from fl_edge_env.streams import draw_presence
+from fl_edge_env.streams import draw_available
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import solve_round
 
@@ -166,12 +166,8 @@ def _head_start(
 
 
 def _groups_alike(scenario: Scenario) -> IntArray:
-    """Index of each device's group, (N,): the devices of a group have the same fields.
-
-    Initial queues are ignored.
-    """
-    names = [name for name in scenario.per_device_fields if not name.startswith("initial_")]
-    fields = [getattr(scenario, name) for name in names]
+    """Index of each device's group, (N,): the devices of a group have the same fields."""
+    fields = [getattr(scenario, name) for name in scenario.per_device_fields]
     differing = [values for values in fields if np.any(values != values[0])]
     if not differing:
         return np.zeros(scenario.num_devices, dtype=np.int64)
@@ -199,8 +195,10 @@ def play_sample(
     """Means over rounds that are drawn from the channel and solved at given prices."""
     rounds = _sample_size(scenario)
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
-    present = draw_presence(rng, rounds, scenario.availability) if scenario.drops_out else None
-    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=tolerance, available=present)
+    available = None
+    if scenario.drops_out:
+        available = draw_available(rng, rounds, scenario.availability)
+    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=tolerance, available=available)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return Sample(
         float(np.mean(solution.deadline)),

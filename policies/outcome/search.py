@@ -81,7 +81,7 @@ def new_problem(rounds: Rounds) -> Problem:
 
 
 @compiled
-def _bar(size: int, costs: FloatArray) -> float:
+def _entry_cost(size: int, costs: FloatArray) -> float:
     """The cost below which a device improves a cohort of the given size."""
     if size == 0:
         return math.inf
@@ -91,7 +91,7 @@ def _bar(size: int, costs: FloatArray) -> float:
 
 
 @compiled
-def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray) -> int:
+def _heap_push(n: int, cost: float, size: int, members: IntArray, costs: FloatArray) -> int:
     """Add device n, which improves the cohort, and return the new size."""
     if size == costs.size or (size == 1 and costs[0] >= 0.0):  # replace the most expensive
         at = 0
@@ -118,21 +118,21 @@ def _offer(n: int, cost: float, size: int, members: IntArray, costs: FloatArray)
 
 
 @compiled
-def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
-    """Renew device n's tangent at the deadline ``at`` if that raises its cost at tau; return that.
+def _renew_tangent(n: int, renew_at: float, deadline: float, problem: Problem) -> float:
+    """Renew device n's tangent at ``renew_at`` if that raises its cost at the deadline; return it.
 
     By duality a tangent bounds the cost from below at every deadline, for any slope. A device that
     cannot meet the deadline gets the tangent at its least time.
     """
     t = problem.t
     tangents = problem.tangents
-    _, tangents[START, n], rate, _ = on_time(at, tangents[START, n], n, t)
+    _, tangents[START, n], rate, _ = on_time(renew_at, tangents[START, n], n, t)
     _, _, time, energy = best_at(1.0 / rate, n, t)
-    tangents[RENEWED, n] = at
-    old = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
+    tangents[RENEWED, n] = renew_at
+    old = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - deadline)
     value = t[QUEUE, n] * energy - t[PARTICIPATION, n]
     slope = t[QUEUE, n] * rate
-    new = value + slope * (time - tau)
+    new = value + slope * (time - deadline)
     if old > new:
         return float(old)
     tangents[VALUE, n] = value
@@ -142,38 +142,40 @@ def _renew(n: int, at: float, tau: float, problem: Problem) -> float:
 
 
 @compiled
-def select(tau: float, latest: float, at: float, problem: Problem) -> tuple[float, float, int]:
-    """Select the best cohort for the deadline tau, with tangents instead of costs.
+def select(
+    deadline: float, latest: float, renew_at: float, problem: Problem
+) -> tuple[float, float, int]:
+    """Select the best cohort for a deadline, with tangents instead of costs.
 
     Only devices whose least time is at most ``latest`` are considered. A tangent that puts its
-    device into the cohort is first renewed at the deadline ``at``, unless that is infinite. Returns
-    ``V tau`` plus the costs of the cohort, minus the possible rounding error, the derivative with
-    respect to tau, and the size of the cohort.
+    device into the cohort is first renewed at ``renew_at``, unless that is infinite. Returns ``V
+    deadline`` plus the costs of the cohort, minus the possible rounding error, the derivative with
+    respect to the deadline, and the size of the cohort.
     """
     V, t, tangents, members, costs = problem
-    size = int(np.int64(0))  # with a plain 0, `_offer` compiles twice
+    size = int(np.int64(0))  # with a plain 0, `_heap_push` compiles twice
     bar = math.inf
     for n in range(t.shape[1]):
         if t[FIRST, n] > latest:
             continue
-        cost = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - tau)
+        cost = tangents[VALUE, n] + tangents[SLOPE, n] * (tangents[TIME, n] - deadline)
         if cost >= bar:  # False for NaN, which the value then shows
             continue
-        if tangents[RENEWED, n] != at < math.inf:
-            cost = _renew(n, at, tau, problem)
+        if tangents[RENEWED, n] != renew_at < math.inf:
+            cost = _renew_tangent(n, renew_at, deadline, problem)
             if cost >= bar:
                 continue
-        size = _offer(n, cost, size, members, costs)
-        bar = _bar(size, costs)
-    value = V * tau
+        size = _heap_push(n, cost, size, members, costs)
+        bar = _entry_cost(size, costs)
+    value = V * deadline
     slope = V
-    magnitude = V * tau
+    magnitude = V * deadline
     for member in range(size):
         n = members[member]
         value += costs[member]
         slope -= tangents[SLOPE, n]
         magnitude += abs(tangents[VALUE, n]) + 2.0 * abs(t[PARTICIPATION, n])
-        magnitude += tangents[SLOPE, n] * (tangents[TIME, n] + tau)
+        magnitude += tangents[SLOPE, n] * (tangents[TIME, n] + deadline)
     return value - _ROUNDING * magnitude, slope, size
 
 
@@ -240,8 +242,8 @@ def _least_costs(problem: Problem) -> float:
         if t[FIRST, n] < math.inf:
             _, energy = spent(t[F_MIN, n], t[P_MIN, n], t[LOG_MIN, n], n, t)
             cost = t[QUEUE, n] * energy - t[PARTICIPATION, n]
-            if not cost >= _bar(size, costs):
-                size = _offer(n, cost, size, members, costs)
+            if not cost >= _entry_cost(size, costs):
+                size = _heap_push(n, cost, size, members, costs)
     total = 0.0
     for member in range(size):
         queue = abs(t[PARTICIPATION, members[member]])

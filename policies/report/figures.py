@@ -21,19 +21,13 @@ from matplotlib import ticker
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import FloatArray
+from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, half_width, mean_interval, superscripts
 from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
+from policies.report.ranking import is_ok, ranked, ranking_column
 from policies.report.styles import looks
-from policies.report.tables import (
-    LEAST_SEEDS,
-    Board,
-    coinciding,
-    is_ok,
-    judged_by,
-    ranked,
-    time_unit,
-)
+from policies.report.tables import LEAST_SEEDS, coinciding, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,21 +64,19 @@ _NAMES = "accuracy_over_rounds accuracy_over_time energy loss overview time"
 PLOTS = tuple(f"{name}.{kind}" for name in _NAMES.split() for kind in ("png", "pdf"))
 
 
-def save_plots(
-    board: Board, rounds: pd.DataFrame, folder: Path, *, formats: Sequence[str] = ("png",)
-) -> None:
+def save_plots(comparison: Comparison, folder: Path, *, formats: Sequence[str] = ("png",)) -> None:
     """Draw each panel to its own file, and the ranking to one called ``overview``.
 
-    `rounds` has the rounds of the board's runs. Each figure is written in all `formats`, ``"png"``
-    or ``"pdf"``.
+    Each figure is written in all `formats`, ``"png"`` or ``"pdf"``.
     """
-    ranking = partial(draw_ranking, board=board)
+    rounds = comparison.rounds
+    ranking = partial(draw_ranking, comparison=comparison)
     energy = partial(draw_energy, rounds=rounds)
     panels: dict[str, Panel] = {"energy": energy}
     grids: dict[str, list[list[Panel]]] = {"overview": [[ranking]]}
     if "test_accuracy" in rounds:
         over_time, over_rounds = (
-            partial(draw, rounds=rounds, target=board.target)
+            partial(draw, rounds=rounds, target=comparison.target)
             for draw in (draw_accuracy_over_time, draw_accuracy_over_rounds)
         )
         panels |= {"accuracy_over_time": over_time, "accuracy_over_rounds": over_rounds}
@@ -94,7 +86,7 @@ def save_plots(
         panels["time"] = partial(draw_time, rounds=rounds)
     grids |= {name: [[panel]] for name, panel in panels.items()}
     for name, grid in grids.items():
-        rows = board.summary["policy"].nunique() if name == "overview" else 0
+        rows = comparison.summary["policy"].nunique() if name == "overview" else 0
         paths = [folder / f"{name}.{kind}" for kind in formats]
         save_figure(grid, paths, panel_size=(3.5, max(2.5, 0.8 + 0.26 * rows)))
 
@@ -254,19 +246,19 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
     axes.margins(x=0.06)
 
 
-def draw_ranking(axes: Axes, board: Board) -> None:
+def draw_ranking(axes: Axes, comparison: Comparison) -> None:
     """The time of each policy by rank, with its interval; hollow if it is not ok.
 
     This is the time to the target, or the total time if no policy always reaches the target.
     """
-    runs = dict(by_policy(board.summary))
-    time = judged_by(board.summary)
+    runs = dict(by_policy(comparison.summary))
+    time = ranking_column(comparison.summary)
     if all(group[time].isna().any() for group in runs.values()):
         time = "total_time"
-    unit, length = time_unit(float(board.summary[time].max()))
+    unit, length = time_unit(float(comparison.summary[time].max()))
     chosen = looks(list(runs))
     dots = []
-    for name in ranked(board.summary):
+    for name in ranked(comparison.summary):
         values = runs[name][time] / length
         value: Interval | None = mean_interval(values)
         missed = int(values.isna().sum())
@@ -281,9 +273,9 @@ def draw_ranking(axes: Axes, board: Board) -> None:
         dots.append(Dot(label, value, note, chosen[name].color, filled=ok))
     draw_dots(axes, dots)
     goal = "Total time"
-    if time != "total_time" and board.target is not None:
-        goal = f"Time to {100 * board.target:g} % test accuracy"
-    seeds = board.summary["seed"].nunique()
+    if time != "total_time" and comparison.target is not None:
+        goal = f"Time to {100 * comparison.target:g} % test accuracy"
+    seeds = comparison.summary["seed"].nunique()
     spread = "with 95 % interval" if seeds >= LEAST_SEEDS else "over seeds"
     axes.set(xlabel=f"time [{unit}], mean {spread}", title=goal, xlim=(0, None))
 

@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from policies.report.tables import Board, Column, sheet_of
+from policies.benchmark.comparison import Comparison
+from policies.report.tables import Column, sheet_of
 
 # A page has no room for columns of these quantities.
 _LEFT_OUT = ("worst_tenth_accuracy", "longer", "spent_ratio", "aggregate_noise", "never_seen")
@@ -31,7 +32,9 @@ _LATEX = {
 } | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 
-def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = False) -> str:
+def comparison_latex(
+    comparisons: Mapping[str, Comparison], label: str, *, leader: bool = False
+) -> str:
     """Tables of a comparison for LaTeX, with the package booktabs: one for each named setting.
 
     They show the main columns. Times are compared with the first policy of a summary or with the
@@ -40,10 +43,10 @@ def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = 
     """
     text = "% Needs \\usepackage{booktabs}.\n"
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", label)
-    for number, (name, board) in enumerate(boards.items(), 1):
-        sheet = sheet_of(board, leader=leader)
+    for number, (name, comparison) in enumerate(comparisons.items(), 1):
+        sheet = sheet_of(comparison, leader=leader)
         columns = [column for column in sheet.columns if column.quantity not in _LEFT_OUT]
-        explained = f"{name}. {sheet.title}. {board.caution}"
+        explained = f"{name}. {sheet.title}. {comparison.notes}"
         rows = [
             _row([name, *(column.cells.get(name, "–") for column in columns)])
             for name in sheet.names
@@ -53,7 +56,7 @@ def comparison_latex(boards: Mapping[str, Board], label: str, *, leader: bool = 
         lines = [
             r"\begin{table*}",
             rf"\caption{{{_latex(explained)}}}",
-            rf"\label{{tab:{label}{f'-{number}' if len(boards) > 1 else ''}}}",
+            rf"\label{{tab:{label}{f'-{number}' if len(comparisons) > 1 else ''}}}",
             r"\centering\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\abovetopsep}{4pt}",
             rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
             r"\toprule",

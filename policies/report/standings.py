@@ -1,7 +1,7 @@
 """The standings of a leaderboard as a table and as a figure.
 
-`fl-edge leaderboard` passes each setting's `Board` to `standings`, whose rows are leaderboard.csv,
-and all boards to `save_overview`.
+`fl-edge leaderboard` passes each setting's `Comparison` to `standings`, whose rows are
+leaderboard.csv, and all of them to `save_overview`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_SHORT
 from policies.benchmark.summary import by_policy
 from policies.report.figures import Dot, draw_dots, log_ticks, save_figure, wrapped
-from policies.report.tables import Board, judged_by, ranked, ranked_overall
+from policies.report.ranking import ranked, ranked_overall, ranking_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,20 +45,20 @@ _MOST_COLUMNS = 4  # of panels
 _REFERENCE = "LROA"
 
 
-def standings(board: Board) -> pd.DataFrame:
+def standings(comparison: Comparison) -> pd.DataFrame:
     """The schedulers of a setting by rank, then those that are not ok, then those not run.
 
-    The row of a scheduler has its `rank` if it is ok (see `policies.report.tables.ranked`), its
+    The row of a scheduler has its `rank` if it is ok (see `policies.report.ranking.ranked`), its
     `status` (or why it was not run) and `status_reason`, the number of `seeds`, and with a target
     the number of runs that `reached` it. For each measure it has the mean and, in columns `_low`
     and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its total time,
     or with a target its time to the target, over the leader's on the same seed, minus one. A
     measure that is undefined in a run is NaN. The columns are the same in every setting.
     """
-    summary = board.summary
+    summary = comparison.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
-    time = judged_by(summary)
+    time = ranking_column(summary)
     rows: list[dict[str, object]] = []
     for rank, name in enumerate(names, 1):
         group = runs[name]
@@ -74,7 +75,7 @@ def standings(board: Board) -> pd.DataFrame:
         for column, interval in intervals.items():
             row |= dict(zip(_columns(column), interval, strict=True))
         rows.append(row)
-    rows += [{"scheduler": name, "status": why} for name, why in board.left_out.items()]
+    rows += [{"scheduler": name, "status": why} for name, why in comparison.left_out.items()]
     order = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
     order += [name for each in ("longer_than_leader", *_MEASURES) for name in _columns(each)]
     table = pd.DataFrame(rows).reindex(columns=order)
@@ -92,28 +93,32 @@ def _paired(values: pd.Series, reference: pd.Series) -> Interval:
 
 
 def save_overview(
-    boards: Mapping[str, Board], path: Path, formats: Sequence[str] = ("png",)
+    comparisons: Mapping[str, Comparison], path: Path, formats: Sequence[str] = ("png",)
 ) -> None:
     """Draw each scheduler's time relative to LROA's, a panel for each setting, in rows.
 
     The figure is written next to `path`, once for each format, with the format as its suffix.
     """
-    order = ranked_overall([board.summary for board in boards.values()])
-    columns = math.ceil(len(boards) / math.ceil(len(boards) / _MOST_COLUMNS))
+    order = ranked_overall([comparison.summary for comparison in comparisons.values()])
+    columns = math.ceil(len(comparisons) / math.ceil(len(comparisons) / _MOST_COLUMNS))
     panels: list[Callable[[Axes], None]] = [
-        partial(_draw_board, name=name, board=board, order=order, first=index % columns == 0)
-        for index, (name, board) in enumerate(boards.items())
+        partial(
+            _draw_setting, name=name, comparison=comparison, order=order, first=index % columns == 0
+        )
+        for index, (name, comparison) in enumerate(comparisons.items())
     ]
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     paths = [path.with_suffix(f".{kind}") for kind in formats]
     save_figure(rows, paths, panel_size=(3.3, 0.8 + 0.17 * len(order)))
 
 
-def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first: bool) -> None:
+def _draw_setting(
+    axes: Axes, name: str, comparison: Comparison, order: Sequence[str], first: bool
+) -> None:
     """The panel of a setting: a row for each scheduler, from the best at the top."""
-    runs = {policy: group.set_index("seed") for policy, group in by_policy(board.summary)}
-    time = judged_by(board.summary)
-    reached = [policy for policy in ranked(board.summary) if runs[policy][time].notna().all()]
+    runs = {policy: group.set_index("seed") for policy, group in by_policy(comparison.summary)}
+    time = ranking_column(comparison.summary)
+    reached = [policy for policy in ranked(comparison.summary) if runs[policy][time].notna().all()]
     reference = _REFERENCE if _REFERENCE in reached else next(iter(reached), _REFERENCE)
     dots = []
     for policy in order:
@@ -132,7 +137,9 @@ def _draw_board(axes: Axes, name: str, board: Board, order: Sequence[str], first
     draw_dots(axes, dots)
     log_ticks(axes.xaxis)
     axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)
-    measure = "total time" if board.target is None else f"time to {100 * board.target:g} %"
+    measure = (
+        "total time" if comparison.target is None else f"time to {100 * comparison.target:g} %"
+    )
     axes.set_xlabel(f"{measure} / {reference}'s", parse_math=False)
 
 

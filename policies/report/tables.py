@@ -1,9 +1,8 @@
 """The tables of a comparison: one description of the columns, three writers.
 
-A command makes a `Board` of a summary (`policies.benchmark.summary.summarise`). `sheet_of` turns
-it into ranked rows of texts. `comparison_table` formats these for the terminal,
-`comparison_markdown` for pages and `policies.report.latex.comparison_latex` for papers.
-docs/ranking.md explains the columns.
+`sheet_of` turns a `policies.benchmark.comparison.Comparison` into ranked rows of texts.
+`comparison_table` formats these for the terminal, `comparison_markdown` for pages and
+`policies.report.latex.comparison_latex` for papers. docs/ranking.md explains the columns.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,24 +19,17 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import digits, mean_interval, rounded
 from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
+from policies.report.ranking import is_ok, ranked, ranked_overall, ranking_column
 
 # The number of columns that a table always shows, however narrow the terminal.
 _LEAST_COLUMNS = 4
 _MOST_NOTES = 3  # lines below a table
 # With fewer seeds a table lists the values: an interval would say nothing.
 LEAST_SEEDS = 3
-
-
-class Board(NamedTuple):
-    """The runs of a setting, a row for each, and what else its table and figure show."""
-
-    summary: pd.DataFrame
-    target: float | None = None  # test accuracy
-    caution: str = ""  # what these runs cannot show
-    left_out: Mapping[str, str] = MappingProxyType({})  # policies that were not run, with reasons
 
 
 class Column(NamedTuple):
@@ -60,7 +51,7 @@ class Column(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """The table of a board as texts: policies by rank, the first `good` of which are ok."""
+    """The table of a comparison as texts: policies by rank, the first `good` of which are ok."""
 
     title: str
     names: list[str]
@@ -76,54 +67,8 @@ def time_unit(seconds: float) -> tuple[str, float]:
     return "s", 1.0
 
 
-def is_ok(runs: pd.DataFrame) -> bool:
-    """Whether the policy of these runs meets its constraints."""
-    return bool((runs["status"] == OK).all())
-
-
-def judged_by(summary: pd.DataFrame) -> str:
-    """The column by which `ranked` orders policies of equal status."""
-    return "time_to_target" if "time_to_target" in summary else "total_time"
-
-
-def ranked(summary: pd.DataFrame) -> list[str]:
-    """Policies from the best to the worst: those that are ok first, then by time.
-
-    With a target this is the time to the target, and policies that reach it in every run come
-    first.
-    """
-    rank = {}
-    for name, group in by_policy(summary):
-        time = group[judged_by(summary)]
-        missed = int(time.isna().sum())
-        time = group["total_time"] if missed else time
-        rank[name] = (not is_ok(group), missed, float(time.mean()))
-    return sorted(rank, key=lambda name: rank[name])
-
-
-def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """The policies of several settings: first those that are ok wherever they run, by mean rank.
-
-    The others follow by the number of settings in which they are ok, then by mean rank. A policy
-    that is ahead of another in every setting is ahead here.
-    """
-    good = dict[str, list[bool]]()
-    ranks = dict[str, list[int]]()
-    for summary in summaries:
-        runs = dict(by_policy(summary))
-        for rank, name in enumerate(ranked(summary)):
-            good.setdefault(name, []).append(is_ok(runs[name]))
-            ranks.setdefault(name, []).append(rank)
-
-    def place(name: str) -> tuple[bool, int, float]:
-        always = all(good[name])
-        return not always, 0 if always else -sum(good[name]), float(np.mean(ranks[name]))
-
-    return sorted(ranks, key=place)
-
-
 def comparison_table(
-    board: Board, *, width: int = 100, leader: bool = False
+    comparison: Comparison, *, width: int = 100, leader: bool = False
 ) -> tuple[Table, list[str]]:
     """A table for the terminal, and notes below it.
 
@@ -132,7 +77,7 @@ def comparison_table(
     times to the target with the `leader`. A narrow terminal hides the least important columns. The
     notes have at most three lines of this `width`, and one that says where to read on.
     """
-    whole = sheet_of(board, leader=leader)
+    whole = sheet_of(comparison, leader=leader)
     by_importance = sorted(whole.columns, key=lambda column: column.importance)
     hidden = 0
     needed = _width(_table(whole))
@@ -144,7 +89,7 @@ def comparison_table(
     reading = "See docs/ranking.md for columns and status."
     if hidden:
         reading += f" COLUMNS={needed} shows {hidden} more column{'s' * (hidden > 1)}."
-    return _table(sheet), [*_notes(board, sheet, width), reading]
+    return _table(sheet), [*_notes(comparison, sheet, width), reading]
 
 
 def _width(table: Table) -> int:
@@ -168,35 +113,35 @@ def _table(sheet: Sheet) -> Table:
     return table
 
 
-def _notes(board: Board, sheet: Sheet, width: int) -> list[str]:
+def _notes(comparison: Comparison, sheet: Sheet, width: int) -> list[str]:
     """The reasons of policies that are not ok, as many as fit, and what the runs cannot show."""
-    runs = dict(by_policy(board.summary))
+    runs = dict(by_policy(comparison.summary))
     notes = list[str]()
     bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in sheet.names[sheet.good :]]
     for shown in range(len(bad), -1, -1):
         left = len(bad) - shown
         whose = f" for {left} more" if shown else ""
         rest = [f"Reasons{whose}: status_reason in summary.csv."] if left else []
-        notes = [*bad[:shown], *rest, *board.caution.splitlines()]
+        notes = [*bad[:shown], *rest, *comparison.notes.splitlines()]
         if sum(len(textwrap.wrap(note, width)) for note in notes) <= _MOST_NOTES:
             break
     return notes
 
 
-def comparison_markdown(board: Board) -> str:
+def comparison_markdown(comparison: Comparison) -> str:
     """The table of a comparison in Markdown: policies by rank, times compared with the leader's.
 
     Policies that are not ok have no rank.
     """
-    sheet = sheet_of(board, "status_reason", leader=True)
+    sheet = sheet_of(comparison, "status_reason", leader=True)
     rows = [["rank", "scheduler", *(column.name for column in sheet.columns)]]
     rows.append(["---:", "---", *["---:"] * len(sheet.columns)])
     for rank, name in enumerate(sheet.names, 1):
         place = str(rank) if rank <= sheet.good else "–"
         rows.append([place, name, *(column.cells.get(name, "–") for column in sheet.columns)])
-    for name, reason in board.left_out.items():
+    for name, reason in comparison.left_out.items():
         rows.append(["–", f"{name} ({reason})", *["–"] * len(sheet.columns)])
-    return "\n\n".join(filter(None, [_markdown(rows), board.caution]))
+    return "\n\n".join(filter(None, [_markdown(rows), comparison.notes]))
 
 
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
@@ -209,7 +154,7 @@ def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
     rows = [["setting", *names], ["---", *["---:"] * len(names)]]
     for setting, summary in summaries.items():
         runs = dict(by_policy(summary))
-        time = judged_by(summary)
+        time = ranking_column(summary)
         unit, length = time_unit(float(summary["total_time"].max()))
         cells = {name: _reached(group[time] / length) for name, group in runs.items()}
         cells |= {name: f"({cells[name]})" for name in runs if not is_ok(runs[name])}
@@ -226,12 +171,12 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def sheet_of(board: Board, status: str = "status", *, leader: bool) -> Sheet:
-    """The table of a board as texts, with this column of the summary as the status."""
-    summary = board.summary
-    names = ranked(board.summary)
+def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) -> Sheet:
+    """The table of a comparison as texts, with this column of the summary as the status."""
+    summary = comparison.summary
+    names = ranked(comparison.summary)
     first = names[0] if leader else str(summary["policy"].iloc[0])
-    time = judged_by(summary) if leader else "total_time"
+    time = ranking_column(summary) if leader else "total_time"
     reference = summary[summary["policy"] == first].set_index("seed")[time]
     if len(names) > 1:  # the first has a dash
         other = summary["seed"].map(reference).where(summary["policy"] != first)
@@ -240,7 +185,7 @@ def sheet_of(board: Board, status: str = "status", *, leader: bool) -> Sheet:
     unit, length = time_unit(float(summary["total_time"].max()))
     words = {
         "unit": unit,
-        "goal": "target" if board.target is None else f"{100 * board.target:g} %",
+        "goal": "target" if comparison.target is None else f"{100 * comparison.target:g} %",
         "longer": "longer" if time == "total_time" else "later",
         "first": first,
     }

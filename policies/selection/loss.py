@@ -131,10 +131,10 @@ class Oort(Selector):
         """The score of each device, shape (N,), meaningful for known devices only."""
         utility = self.memory["utility"]
         last = np.maximum(self.memory["last_round"], 1)
-        present = np.sort(utility[candidates.available])
-        low = 0.999 * present[0]
-        high = present[-1]
-        clipped = np.minimum(utility, present[int(_CLIP * present.size)])
+        sorted_utility = np.sort(utility[candidates.available])
+        low = 0.999 * sorted_utility[0]
+        high = sorted_utility[-1]
+        clipped = np.minimum(utility, sorted_utility[int(_CLIP * sorted_utility.size)])
         fresh = np.sqrt(_STALENESS * np.log(self.memory["number"]) / last)
         score: FloatArray = (clipped - low) / max(high - low, 1e-4) + fresh
         return score * self.slowness(candidates)

@@ -108,11 +108,11 @@ class Scheduler(Policy):
         gain, queue = check_state(*gains_and_queues(observation), scenario)
         f, p, *_ = self._resources(gain, queue, scenario, None)
         time, energy = physics.time_and_energy(gain, f, p, scenario)
-        present = available_devices(observation)
-        if present is None:
-            present = np.ones(gain.shape, dtype=np.bool_)
+        available = available_devices(observation)
+        if available is None:
+            available = np.ones(gain.shape, dtype=np.bool_)
         self._number += 1
-        candidates = Candidates(gain, queue, present, time, energy, self._number, self._draw)
+        candidates = Candidates(gain, queue, available, time, energy, self._number, self._draw)
         chosen = self.selector.select(candidates)
         if self.selector.samples:
             f, p, *_ = self._resources(gain, queue, scenario, chosen)

@@ -53,7 +53,7 @@ def _announce() -> None:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Announce a long wait; compile without garbage collection, which takes a tenth of the time."""
+    """Announce a long wait; compile without garbage collection, a tenth of the compile time."""
     timer = Timer(_PATIENCE, _announce)
     collects = gc.isenabled()
     timer.start()

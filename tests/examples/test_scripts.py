@@ -26,7 +26,7 @@ def test_script__is_its_command(monkeypatch, script):
 @pytest.mark.parametrize(
     ("name", "last"), [("custom_policy", "threshold"), ("custom_scenario", "Uni-S")]
 )
-def test_custom__examples_are_forty_lines_and_compare_with_the_paper(name, last, capsys):
+def test_custom__examples_are_short_and_compare_with_the_paper(name, last, capsys):
     path = EXAMPLES / f"{name}.py"
     assert len(path.read_text().splitlines()) <= 45
     runpy.run_path(str(path), run_name="__main__")
@@ -89,7 +89,7 @@ class FirstIdle(Policy):
         return Allocation(self.scenario.f_max, self.scenario.p_max, cohort=cohort)
 
 
-def test_asynchronous__devices_work_side_by_side_each_at_its_pace():
+def test_asynchronous__devices_work_side_by_side():
     asynchronous = example("asynchronous")
     # Device 0 is always on one lane and device 1, slower, on the other; device 2 never works.
     steady = ExponentialChannel(gain_min=0.1, gain_max=0.1 + 1e-9)
@@ -137,7 +137,7 @@ def test_training__learns(script, length, settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["train_ppo", "train_gru"])
-def test_training__of_the_constrained_problem_comes_nearer_to_the_bound(script):
+def test_training__comes_nearer_to_the_bound(script):
     module = example(script)
     fields = {"num_devices": 12, "cohort_size": 2, "energy_budget_j": 150.0, "num_rounds": 100}
     gym.register(

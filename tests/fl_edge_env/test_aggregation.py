@@ -16,7 +16,7 @@ F = SCENARIO.f_mid
 P = SCENARIO.p_mid
 
 
-def test_contributions__of_rounds_of_the_environment_are_unbiased_over_draws_and_failures():
+def test_contributions__are_unbiased_over_draws_and_failures():
     """The mean over rounds with the same devices is the update of all that were available.
 
     The sum of squared weights has the mean of a sum of K draws.

@@ -87,7 +87,7 @@ def test_allocation__says_what_is_wrong(fields, message):
 
 
 @given(st.data())
-def test_allocation__numbers_and_smaller_arrays_hold_for_all_that_they_leave_out(data):
+def test_allocation__broadcasts_numbers_and_smaller_arrays(data):
     sizes = {"batch": 2, "devices": 3, "places": 2}
     whole = {"f": (1e9, 1), "p": (0.05, 0.01), "q": (1 / 3, 0), "bandwidth": (4e5, 1e3)}
     chosen = data.draw(st.booleans())
@@ -126,7 +126,7 @@ def test_validate__takes_lists_integers_and_other_floats():
         Allocation(**CHOSEN | {"bandwidth": parts_}).validate(SCENARIO)
 
 
-def test_decode__zero_is_the_middle_and_corners_are_the_ends_of_the_ranges():
+def test_decode__zero_is_the_middle_and_corners_are_the_ends():
     action = np.array([[-1, 1, 0], [1, 0, -1], [1, -1, -1]], np.float32)
     allocation = decode_action(action, SCENARIO, 2.0)
     np.testing.assert_allclose(allocation.f, [1e9, 3e9, 1e9])
@@ -150,7 +150,7 @@ unit_interval = arrays(np.float64, (2, 3), elements=st.floats(0, 1))
 
 
 @given(unit_interval, unit_interval, unit_interval, st.floats(0.1, 100))
-def test_decode__reaches_every_decision_whose_q_varies_within_the_box(f, p, score, scale):
+def test_decode__reaches_every_decision_within_the_box(f, p, score, scale):
     odds = np.exp(2 * scale * (score - score.max(axis=-1, keepdims=True)))
     again = decode_action(2 * np.stack([f, p, score], axis=-2) - 1, SCENARIO, scale)
     f_wanted = SCENARIO.f_min + f * (SCENARIO.f_max - SCENARIO.f_min)
@@ -176,7 +176,7 @@ def test_outcome__an_action_ranks_the_available_devices(seed, size):
             assert cohort[cohort >= 0].tolist() == best
 
 
-def test_highest__of_fewer_devices_than_asked_for_are_followed_by_nobody():
+def test_highest__fills_missing_devices_with_nobody():
     score = np.array([[0.1, 0.7], [0.7, 0.7]])
     assert highest(score, 3).tolist() == [[1, 0, -1], [0, 1, -1]]
     assert highest(score[0], 2, np.array([True, False])).tolist() == [0, -1]

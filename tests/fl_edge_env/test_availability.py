@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Allocation, Scenario, Simulator
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.observations import available_devices
-from fl_edge_env.streams import draw_presence
+from fl_edge_env.streams import draw_available
 
 OFTEN_EMPTY = Scenario.femnist(
     num_devices=4,
@@ -24,10 +24,10 @@ OFTEN_EMPTY = Scenario.femnist(
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.05, 0.5, 1.0]))
-def test_presence__equals_a_plain_loop(seed, n, most):
+def test_draw_available__equals_a_plain_loop(seed, n, most):
     availability = most * np.random.default_rng(seed).uniform(0.1, 1, n)
     availability[0] = most
-    drawn = draw_presence(np.random.default_rng(seed), 40, availability)
+    drawn = draw_available(np.random.default_rng(seed), 40, availability)
     uniform = np.random.default_rng(seed).random((40, n))
     for row, u in zip(drawn, uniform, strict=True):
         there = u < availability
@@ -39,7 +39,7 @@ def test_presence__equals_a_plain_loop(seed, n, most):
         assert drawn[:, 0].all()
 
 
-def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
+def test_streams__stay_as_they_are():
     plain = OFTEN_EMPTY.replace(availability=1.0, upload_failure=0.0)
     failing = plain.replace(upload_failure=0.4)
     simulators = [Simulator(scenario) for scenario in (plain, failing, OFTEN_EMPTY)]
@@ -64,7 +64,7 @@ def test_streams__those_of_the_channel_cohort_and_training_stay_as_they_are():
 
 @pytest.mark.parametrize("draw", [0.0, np.nextafter(1, 0)])
 @pytest.mark.parametrize("num_envs", [None, 1])
-def test_sampled__rounding_does_not_draw_who_is_not_there(draw, num_envs):
+def test_sampled__rounding_never_draws_an_unavailable_device(draw, num_envs):
     scenario = Scenario(num_devices=6, availability=0.5)
     simulator = Simulator(scenario, num_envs)
     simulator.reset([0])

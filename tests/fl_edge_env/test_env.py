@@ -28,13 +28,13 @@ def test_env__passes_gymnasiums_checker_with_every_id_and_option(name, objective
     check_env(env, skip_render_check=True)
 
 
-def test_env__with_a_picture_and_one_device_passes_gymnasiums_checker():
+def test_env__that_renders_passes_gymnasiums_checker():
     check_env(gym.make("FLEdge-v0", scenario="femnist", num_rounds=20).unwrapped)
     check_env(gym.make("FLEdge-v0", scenario="digits", num_devices=1).unwrapped)
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_make_vec__takes_what_gymnasium_passes_on_and_tells_the_length(name):
+def test_make_vec__takes_what_gymnasium_passes_on(name):
     assert gym.make(name, scenario="digits").spec.max_episode_steps == 300
     mode = {"num_envs": 2, "vectorization_mode": "vector_entry_point", "render_mode": None}
     envs = gym.make_vec(name, scenario="digits", max_episode_steps=3, **mode)
@@ -54,7 +54,7 @@ def test_make_vec__takes_what_gymnasium_passes_on_and_tells_the_length(name):
 
 # The second factor is within the tolerance of `Allocation.validate`: it is clipped.
 @pytest.mark.parametrize("factor", [1.0, 1 + 9e-8])
-def test_observation__queue_stays_inside_its_space_at_the_largest_overshoot(factor):
+def test_observation__growing_queues_stay_inside_the_space(factor):
     # One device, always drawn, at full speed and power on the worst channel: the bound itself
     worst = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
     env = FLEdgeEnv(Scenario(num_devices=1, channel=worst))
@@ -66,7 +66,7 @@ def test_observation__queue_stays_inside_its_space_at_the_largest_overshoot(fact
     assert env.observation_space.contains(observation)
 
 
-def test_observation__queue_of_who_is_never_asked_stays_inside_its_space():
+def test_observation__idle_queues_stay_inside_the_space():
     scenario = Scenario.digits(num_devices=2, num_rounds=20, objective="outcome")
     env = FLEdgeEnv(scenario)
     env.reset(seed=0)
@@ -76,7 +76,7 @@ def test_observation__queue_of_who_is_never_asked_stays_inside_its_space():
     assert env.observation_space.contains(observation)
 
 
-def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
+def test_step__truncates_after_the_last_round():
     env = gym.make("FLEdge-v0", num_rounds=3).unwrapped
     action = np.zeros((3, 120), np.float32)
     with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) before step"):
@@ -92,7 +92,7 @@ def test_step__truncates_after_the_last_round_and_then_needs_a_reset():
 
 @pytest.mark.parametrize("mode", [None, "NextStep", "SameStep"])
 @pytest.mark.parametrize("kind", ["sampled", "chosen"])
-def test_episode__who_writes_into_what_it_hands_out_changes_nothing(mode, kind):
+def test_episode__writing_into_its_arrays_changes_nothing(mode, kind):
     fields = {"availability": 0.8} if kind == "sampled" else {"objective": "outcome"}
     scenario = Scenario.digits(
         num_devices=6, num_rounds=4, csi="participants", upload_failure=0.3, **fields

@@ -24,13 +24,13 @@ def named(scaling: Scaling, observation: dict[str, np.ndarray]) -> dict[str, np.
 
 # Theorem 2 does not depend on p, the gain or the noise.
 @pytest.mark.parametrize(("cohort_size", "gain"), [(1, 0.3), (20, 0.01)])
-def test_reference_queue__makes_the_middle_of_the_frequencies_the_best(cohort_size, gain):
+def test_reference_queue__makes_the_mid_frequency_the_best(cohort_size, gain):
     scenario = MIXED.replace(cohort_size=cohort_size)
     f, _ = best_resources(np.full(7, gain), Scaling(scenario).queue, UNIFORM, scenario)
     np.testing.assert_allclose(f, scenario.f_mid, rtol=1e-12)
 
 
-def test_features__are_logarithms_of_the_ratios_they_are_named_after():
+def test_features__are_logarithms_of_their_ratios():
     scaling = Scaling(MIXED)
     rng = np.random.default_rng(0)
     gain = rng.uniform(0.01, 0.5, 7)
@@ -66,7 +66,7 @@ def test_features__are_logarithms_of_the_ratios_they_are_named_after():
 
 
 @pytest.mark.parametrize("scenario", [MIXED, Scenario.cifar10(mu=0.0)], ids=["mixed", "cifar10"])
-def test_reward__is_zero_in_the_middle_and_its_unit_a_tenth_of_the_latency(scenario):
+def test_reward__is_zero_in_the_middle(scenario):
     count = scenario.num_devices
     gain = np.full(count, scenario.channel.mean)
     empty = np.zeros(count)
@@ -98,7 +98,7 @@ def test_features__hold_no_mean_of_a_device():
     np.testing.assert_array_equal(one, other)
 
 
-def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
+def test_features__remember_a_devices_measurements():
     view = FlatView(PARTIAL)
     names = view.scaling.names
     state = {"queue": np.zeros(9), "participation_queue": np.zeros(9)}
@@ -125,7 +125,7 @@ def test_features__remember_the_number_and_the_mean_of_a_devices_measurements():
         view.scaling.check(observation)
 
 
-def test_features__of_the_outcome_are_the_queues_and_the_energy_of_a_participation():
+def test_features__of_the_outcome_are_queues_and_energy():
     scenario = with_tiers(Scenario.cifar10(num_devices=9, objective="outcome"))
     rng = np.random.default_rng(0)
     allowed = scenario.energy_budget_j * 9 / 2

@@ -48,7 +48,7 @@ def test_atomic_path__a_full_disk_names_the_file_that_was_to_be(tmp_path: Path):
     assert raised.value.filename == str(tmp_path / "none")
 
 
-def test_remove_abandoned__removes_temporary_files_and_nothing_else(tmp_path: Path):
+def test_remove_abandoned__removes_only_temporary_files(tmp_path: Path):
     code = (
         "import os, sys; from pathlib import Path; from fl_edge_env.files import atomic_path\n"
         "with atomic_path(Path(sys.argv[1])): os._exit(1)"
@@ -75,7 +75,7 @@ def test_user_path__expands_the_home_folder(monkeypatch):
     assert user_path("a/~b") == Path("a/~b")
 
 
-def test_as_value_error__tells_any_error_in_one_line_and_nothing_else():
+def test_as_value_error__tells_any_error_in_one_line():
     with as_value_error("cannot read 'a': "):
         pass
     with (

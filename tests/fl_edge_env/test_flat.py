@@ -25,7 +25,7 @@ def actions(rounds: int, *shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_flat_env__is_the_environment_with_features_one_device_after_the_other(scenario):
+def test_flat_env__has_the_features_of_each_device_in_turn(scenario):
     flat = gym.make("FLEdgeFlat-v0", scenario=scenario)
     raw = gym.make("FLEdge-v0", scenario=scenario)
     assert flat.action_space == gym.spaces.Box(-1.0, 1.0, (15,), np.float32)
@@ -49,7 +49,7 @@ def test_flat_env__is_the_environment_with_features_one_device_after_the_other(s
 # Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_flat_batch__equals_gymnasiums_batch_of_flat_environments(scenario, mode):
+def test_flat_batch__equals_a_batch_of_flat_environments(scenario, mode):
     native = gym.make_vec("FLEdgeFlat-v0", scenario=scenario, autoreset_mode=mode, **NATIVE)
     reference = gym.make_vec(
         "FLEdge-v0",
@@ -94,7 +94,7 @@ def test_spec__tells_the_rounds(wrap, rounds):
     assert env.spec.max_episode_steps == rounds
 
 
-def test_spec__a_shorter_limit_stays_and_allocations_pass_through_other_wrappers():
+def test_spec__keeps_a_shorter_limit():
     raw = gym.make("FLEdge-v0", scenario=PLAIN, max_episode_steps=2)
     env = FlatEnv(gym.wrappers.RecordEpisodeStatistics(raw))
     assert env.spec.max_episode_steps == 2
@@ -107,7 +107,7 @@ def test_spec__a_shorter_limit_stays_and_allocations_pass_through_other_wrappers
     assert [step[3] for step in flat] == [False, True]
 
 
-def test_wrappers__refuse_another_environment_and_other_observations():
+def test_wrappers__refuse_other_environments():
     single = gym.make("FLEdge-v0")
     batch = gym.make_vec("FLEdge-v0", **NATIVE)
     for wrap, env, message in [

@@ -14,9 +14,7 @@ from fl_edge_env import Scenario, physics
 
 
 @given(*[st.integers(1, 64)] * 2, st.floats(-12, -3), st.floats(3, 8), st.floats(1e-3, 1.0))
-def test_upload_rate__of_a_noise_density_is_that_of_the_bandwidth_whatever_k(
-    size, other, decade, width, gain
-):
+def test_upload_rate__with_a_noise_density_ignores_k(size, other, decade, width, gain):
     part = 10**width
     density = 10**decade
     rate = part * math.log1p(gain * 0.05 / (density * part)) / math.log(2)

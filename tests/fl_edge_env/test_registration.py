@@ -14,7 +14,7 @@ from fl_edge_env import MarkovChannel, Scenario, with_phones, with_proportional_
 IMPORTS_IT = "fl_edge_env:FLEdge-v0"
 
 
-def test_make__with_the_module_needs_gymnasium_and_no_heavy_package():
+def test_make__needs_no_heavy_package():
     code = f"""
 import sys
 import gymnasium

@@ -66,7 +66,7 @@ NO_ACTIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("mode", [None, *MODES])
-def test_step__anything_else_is_a_value_error_and_changes_nothing(mode):
+def test_step__refuses_anything_else_and_changes_nothing(mode):
     if mode is None:
         env = FLEdgeEnv(SMALL)
         twin = FLEdgeEnv(SMALL)

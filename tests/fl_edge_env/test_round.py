@@ -238,9 +238,7 @@ def weights_of(
 @pytest.mark.filterwarnings("ignore:no device meets the deadline")
 @settings(max_examples=4 * settings().max_examples)
 @given(st.integers(0, 2**32 - 1), OPTIONS, st.booleans())
-def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_singles(
-    seed, options, chosen
-):
+def test_round__equals_plain_loops_with_any_options(seed, options, chosen):
     rng = np.random.default_rng(seed)
     system = random_system(rng, options)
     devices = range(system.num_devices)
@@ -344,9 +342,7 @@ def test_round__with_any_options_is_that_of_plain_loops_and_a_batch_that_of_sing
 
 @pytest.mark.filterwarnings("ignore:no device meets the deadline")
 @given(st.integers(0, 2**32 - 1), OPTIONS, st.booleans(), st.sampled_from([1, -1]))
-def test_round__of_a_decision_that_misses_its_bounds_is_that_of_the_decision_within_them(
-    seed, options, chosen, sign
-):
+def test_round__corrects_small_violations_of_bounds(seed, options, chosen, sign):
     rng = np.random.default_rng(seed)
     system = random_system(rng, options)
     played = []

@@ -122,7 +122,7 @@ def test_channel__observed_late_is_that_of_the_round_before():
         np.testing.assert_array_equal(simulator.advance(allocation).device_time, time)
 
 
-def test_training_seed__is_new_in_every_episode_and_no_other_stream():
+def test_training_seed__is_new_in_every_episode():
     simulator = Simulator(Scenario(num_devices=2), 1)
     keys = set()
     for seed in (0, None, None, 1, None):
@@ -183,7 +183,7 @@ def test_cohorts__of_many_devices_are_those_of_each_system_alone(availability):
         np.testing.assert_array_equal(cohorts[system], outcome.cohort)
 
 
-def test_measure__the_coming_round_is_played_with_the_measured_gains():
+def test_measure__plays_the_coming_round_with_measured_gains():
     scenario = Scenario.digits(num_devices=4, num_rounds=3)
     simulator = Simulator(scenario)
     simulator.reset([0])

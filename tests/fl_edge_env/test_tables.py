@@ -32,7 +32,7 @@ def load(path, name, header, rows):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_readers__ignore_the_order_of_columns_and_empty_rows_alone(tmp_path, name):
+def test_readers__ignore_column_order_and_empty_rows(tmp_path, name):
     _, header, rows = READERS[name]
     expected = load(tmp_path / "table.csv", name, header, rows)
     turned = [",".join(line.split(",")[::-1]) for line in (header, *rows)]
@@ -86,7 +86,7 @@ def test_readers__refuse_a_wrong_field_by_file_row_and_value(tmp_path_factory, n
         lambda _: "",
     ],
 )
-def test_readers__refuse_columns_that_are_missing_unknown_or_there_twice(tmp_path, name, change):
+def test_readers__refuse_missing_unknown_and_repeated_columns(tmp_path, name, change):
     _, header, rows = READERS[name]
     named = change(header)
     width = len(header.split(","))

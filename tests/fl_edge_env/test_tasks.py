@@ -31,7 +31,7 @@ def test_task__accepts_nothing_that_changes_it(name, change):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
-def test_task__is_its_environment_and_its_reference_the_best_static_policy(name):
+def test_task__reference_is_the_best_static_policy(name):
     task = TASKS[name]
     assert gym.make(name).unwrapped.scenario == task.scenario
     static = example("tasks").Static

@@ -95,7 +95,7 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
         ({"options": {"reset_mask": np.zeros(3, bool)}}, "at least one True, got array"),
     ],
 )
-def test_reset__names_what_is_wrong_and_leaves_every_row_as_it_was(arguments, message):
+def test_reset__refused_leaves_every_row_as_it_was(arguments, message):
     vector = FLEdgeVectorEnv(3, SCENARIO)
     twin = FLEdgeVectorEnv(3, SCENARIO)
     vector.reset(seed=SEEDS), twin.reset(seed=SEEDS)

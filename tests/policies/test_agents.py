@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from policies import check_policy, evaluate, make_policy
-from policies.benchmark.jobs import Job, job_key
+from policies.benchmark.run import Run, run_key
 from policies.learning.vec_env import BatchVecEnv
 
 SMALL = Scenario.digits(num_devices=5, num_rounds=12)
@@ -43,7 +43,7 @@ def total_time(model, scenario: Scenario, **keywords) -> float:
 
 
 @pytest.mark.parametrize("scenario", [SMALL, PARTICIPANTS])
-def test_predict__decides_what_the_agent_does_in_the_flat_environment(scenario):
+def test_predict__decides_as_in_the_flat_environment(scenario):
     policy = make_policy("predict", scenario, model=Plain())
     check_policy(policy)
     found = evaluate([policy], scenario, [8, 3], gaps=False)
@@ -53,7 +53,7 @@ def test_predict__decides_what_the_agent_does_in_the_flat_environment(scenario):
 
 
 @pytest.mark.parametrize(("kind", "options"), [(PPO, {"n_steps": 16, "batch_size": 16}), (SAC, {})])
-def test_predict__takes_an_agent_of_stable_baselines_and_its_file(tmp_path, kind, options):
+def test_predict__takes_agents_of_stable_baselines(tmp_path, kind, options):
     env = gym.make("FLEdgeFlat-v0", scenario=SMALL)
     model = kind("MlpPolicy", env, seed=0, policy_kwargs={"net_arch": [8]}, **options).learn(20)
     file = str(tmp_path / "mine.zip")
@@ -65,7 +65,7 @@ def test_predict__takes_an_agent_of_stable_baselines_and_its_file(tmp_path, kind
         found.append(evaluate([policy], SMALL, [3], gaps=False)["total_time"].item())
     np.testing.assert_allclose(found, total_time(model, SMALL, deterministic=True), rtol=1e-6)
     assert policy.name == "mine"
-    twins = [job_key(Job(make_policy(file, SMALL), SMALL, (3,))) for _ in range(2)]
+    twins = [run_key(Run("it", make_policy(file, SMALL), SMALL, (3,))) for _ in range(2)]
     assert twins[0] == twins[1]
 
 
@@ -99,13 +99,13 @@ def flat(scenario: Scenario, **keywords) -> gym.Env:
         (lambda: NormalizeObservation(flat(SMALL)), "in wrappers that scale observations or"),
     ],
 )
-def test_predict__refuses_an_agent_that_was_trained_on_something_else(make, message):
+def test_predict__refuses_agents_of_other_systems(make, message):
     with pytest.raises(ValueError, match=message):
         make_policy("predict", SMALL, model=Trained(make()))
 
 
 @pytest.mark.parametrize("scenario", [SMALL, PARTICIPANTS])
-def test_predict__takes_agents_of_the_same_system_whatever_their_episodes_and_rows(scenario):
+def test_predict__takes_agents_of_other_episode_lengths(scenario):
     longer = scenario.replace(num_rounds=700)
     for env in (flat(longer), BatchVecEnv(2, longer), BatchVecEnv(2, longer, rows="systems")):
         policy = make_policy("predict", scenario, model=Trained(env))
@@ -146,7 +146,7 @@ def test_predict__gives_a_recurrent_agent_its_state_back():
     assert f[0] < f[1] < f[2]
 
 
-def test_predict__in_a_batch_without_a_reset_decides_as_for_each_system():
+def test_predict__decides_for_each_system_of_a_batch():
     scenario = SMALL.replace(csi="participants")
 
     class Sees:

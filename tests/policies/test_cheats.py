@@ -21,7 +21,7 @@ from policies import (
     evaluate,
     make_policy,
 )
-from policies.benchmark.runner import JobsFailedError
+from policies.benchmark.runner import RunsFailedError
 
 SEEDS = range(5)
 
@@ -285,7 +285,7 @@ class OneInTime(Policy):
         return Allocation(self.scenario.f_min, p, cohort=cohort, first=self._first)
 
 
-def test_status__of_cohorts_with_hopelessly_late_devices_beside_a_fast_one(scenario):
+def test_status__of_cohorts_with_hopelessly_late_devices(scenario):
     system = scenario.replace(deadline_s=13.5)  # which all meet at the power of the honest one
     assert judged(Turns(system), system) == ("ok", "")
     status, reason = judged(OneInTime(system), system)
@@ -332,9 +332,9 @@ class Liar(UniD):
         return Unlike(told.f, told.p, told.q)
 
 
-def test_status__of_decisions_of_a_class_of_ones_own_is_a_refusal(scenario):
+def test_status__decisions_of_another_class_are_refused(scenario):
     message = "must return an Allocation, got Unlike"
-    with pytest.raises(JobsFailedError, match=message):
+    with pytest.raises(RunsFailedError, match=message):
         evaluate([Liar(scenario)], scenario, SEEDS, gaps=False)
     with pytest.raises(ValueError, match=message):
         check_policy(Liar(scenario))
@@ -381,7 +381,7 @@ class Told(Prophet):
         super().reset(SEEDS)
 
 
-def test_evaluate__a_policys_seed_does_not_tell_who_will_be_drawn():
+def test_evaluate__a_policys_seed_reveals_no_draw():
     policies = Told(SYSTEM), Prophet(SYSTEM), UniS(SYSTEM)
     runs = evaluate(policies, SYSTEM, SEEDS, gaps=False)
     assert runs["worst_energy_ratio"][: len(SEEDS)].max() < 0.6
@@ -411,7 +411,7 @@ class Writer(UniS):
                 pass
 
 
-def test_evaluate__who_writes_into_what_it_is_given_changes_nothing():
+def test_evaluate__writing_into_given_arrays_changes_nothing():
     runs = evaluate([Writer(SYSTEM), UniS(SYSTEM)], SYSTEM, SEEDS, gaps=False)
     wrote, honest = (one.drop(columns="policy") for _, one in runs.groupby("policy", sort=False))
     pd.testing.assert_frame_equal(wrote.reset_index(drop=True), honest.reset_index(drop=True))
@@ -435,7 +435,7 @@ def _is_file(value):
     return isinstance(value, str) and Path(value).is_file()
 
 
-def test_make_policy__shows_no_record_of_the_future_and_leaves_honest_results(tmp_path):
+def test_make_policy__shows_no_future_gains(tmp_path):
     rng = np.random.default_rng(0)
     pairs = pd.MultiIndex.from_product([range(200), range(4)], names=["round", "device"])
     gains = pd.DataFrame({"gain": rng.uniform(0.01, 0.5, 800)}, index=pairs)

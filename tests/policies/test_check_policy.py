@@ -82,7 +82,7 @@ class Deaf(DivFL):
 
 
 @pytest.mark.parametrize("kind", [LROA, UniD, UniS, DivFL, Opportunistic])
-def test_check_policy__finds_nothing_in_our_own_and_leaves_them_alone(kind):
+def test_check_policy__passes_our_own_and_does_not_change_them(kind):
     scenario = SCENARIO.replace(cohort_size=4, availability=0.4, upload_failure=0.3)
     prices = DualPrices(np.full(6, 0.4), np.full(6, 1e3))
     policy = kind(scenario, **({"prices": prices} if kind is Opportunistic else {}))
@@ -110,6 +110,6 @@ def test_check_policy__names_what_is_wrong(kind, message):
         check_policy(kind(scenario))
 
 
-def test_check_policy__lets_rounding_of_a_batch_and_bandwidths_pass():
+def test_check_policy__allows_rounding_and_bandwidths():
     check_policy(Batched(SCENARIO))
     check_policy(make_policy("best-channel:static-shared", SCENARIO))

@@ -58,7 +58,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_environments__copied_before_a_reset_play_different_episodes(kind):
+def test_environments__copied_before_a_reset_differ(kind):
     env = MAKERS[kind]()
     copies = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     for each in copies:
@@ -88,7 +88,7 @@ def test_environments__cannot_be_changed_by_half(kind):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_policies__continue_alike_with_a_copy_of_their_environment(training, name):
+def test_policies__continue_alike_with_a_copied_environment(training, name):
     policy = make_policy(name, training.scenario)
     env = training(policy)
     policy.reset(3)

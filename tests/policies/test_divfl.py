@@ -21,12 +21,12 @@ def observation(scenario: Scenario, *batch: int) -> dict[str, np.ndarray]:
     return {"channel_gain": np.full(shape, 0.1), "queue": np.zeros(shape)}
 
 
-def test_facility_location__chooses_distinct_devices_where_all_are_alike():
+def test_facility_location__like_devices_are_distinct():
     np.testing.assert_array_equal(facility_location(np.zeros((4, 4)), 4), [0, 1, 2, 3])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
-def test_facility_location__each_choice_lowers_the_cover_of_all_most(seed, count):
+def test_facility_location__each_choice_lowers_the_cover_most(seed, count):
     rng = np.random.default_rng(seed)
     distance = pairwise_distance(rng.normal(size=(8, 3)))
     allowed = rng.permutation(np.arange(8) < rng.integers(count, 9))
@@ -61,7 +61,7 @@ def test_divfl__resources_are_those_of_uni_s():
     assert ours.weights is None  # its authors average by sample counts, as a chosen cohort does
 
 
-def test_divfl__gradients_replace_the_histogram_until_the_next_episode():
+def test_divfl__gradients_replace_the_histogram_for_an_episode():
     scenario = Scenario(num_devices=6, cohort_size=2)
     policy = DivFL(scenario, label_histogram=np.eye(6))
     rng = np.random.default_rng(0)

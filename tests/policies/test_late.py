@@ -55,7 +55,7 @@ def test_over_selection__counts_the_first_of_a_random_cohort():
     assert min(in_time(info).sum() for info in infos) == 1
 
 
-def test_dynamic_resources__let_nobody_of_those_who_finish_together_be_late():
+def test_dynamic_resources__make_nobody_late_by_rounding():
     scenario = MIXED.replace(f_min=1e8)  # all can take as long as the slowest
     policy = waiting_for(2, scenario, "dynamic")
     assert not any(info["late"].any() for info in played(policy, scenario)[20:])
@@ -88,7 +88,7 @@ def test_records__count_those_who_came_in_time():
     assert (table["outcome_gap"] > 0).all()
 
 
-def test_opportunistic__chooses_those_in_time_and_is_near_its_bound():
+def test_opportunistic__is_near_its_bound_with_a_deadline():
     fast = MIXED.replace(num_devices=20, f_max=2e9, f_min=1e9, capacitance=2e-28)
     scenario = fast.replace(deadline_s=3000.0)
     free = [info["round_time"] for info in played(Opportunistic(fast), fast)]
@@ -101,7 +101,7 @@ def test_opportunistic__chooses_those_in_time_and_is_near_its_bound():
     assert table["outcome_gap"].between(0, 0.05).all()
 
 
-def test_outcome_prices__with_a_deadline_meet_the_constraints_of_those_who_can():
+def test_outcome_prices__meet_constraints_with_a_deadline():
     scenario = MIXED.replace(deadline_s=4000.0)
     least, _ = physics.time_and_energy(
         np.full(20, scenario.channel.gain_max), scenario.f_max, scenario.p_max, scenario

@@ -39,13 +39,13 @@ def test_opportunistic__data_weigh_alike_in_the_long_run():
 @pytest.mark.parametrize(
     "name", ["lroa", "uni-d", "uni-s", "opportunistic", "fastest", "over-selection:static"]
 )
-def test_policies__take_the_gains_that_they_are_shown_and_deadlines(name, fields):
+def test_policies__take_any_gains_and_deadlines(name, fields):
     scenario = Scenario.cell(num_devices=8, num_rounds=40, energy_budget_j=225.0, **fields)
     check_policy(make_policy(name, scenario))
 
 
 @pytest.mark.parametrize("scenario", [ALIKE, CELL], ids=["iid", "cell"])
-def test_opportunistic__at_equal_budgets_is_greedy_on_the_queues_of_the_outcome(scenario):
+def test_opportunistic__is_greedy_on_queues_at_equal_budgets(scenario):
     prices = initial_prices(scenario)
     jump = participation_jump(prices, scenario)
     # A participation at the energy that the budget allows moves either queue's cost by `jump`.
@@ -78,7 +78,7 @@ def test_opportunistic__at_equal_budgets_is_greedy_on_the_queues_of_the_outcome(
         np.testing.assert_allclose(one.energy_spent, other.energy_spent, rtol=1e-4)
 
 
-def test_initial_prices__do_not_tell_who_is_far_where_participants_alone_are_known():
+def test_initial_prices__do_not_reveal_who_is_far():
     for price, known in zip(
         initial_prices(CELL.replace(csi="participants")), initial_prices(CELL), strict=True
     ):

@@ -46,9 +46,7 @@ def least_energy(gain: float, deadline: np.ndarray) -> np.ndarray:
     decade=st.sampled_from([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0]),
     share=st.one_of(st.none(), st.integers(0, 16)),
 )
-def test_deadline_resources__are_the_best_with_which_all_finish_together_that_can(
-    seed, decade, share
-):
+def test_deadline_resources__are_the_best_that_finish_together(seed, decade, share):
     gain, queue, members = state_of(seed, decade)
     fastest, _ = physics.time_and_energy(gain, SYSTEM.f_max, SYSTEM.p_max, SYSTEM)
     slowest, _ = physics.time_and_energy(gain, SYSTEM.f_min, SYSTEM.p_min, SYSTEM)
@@ -116,7 +114,7 @@ def test_share_band__all_finish_together_and_no_split_is_faster(seed, size, powe
 
 
 @pytest.mark.parametrize("rule", ["static", "dynamic"])
-def test_shared_resources__add_the_bandwidth_to_the_f_and_p_of_the_rule(rule):
+def test_shared_resources__add_bandwidth_to_a_rule(rule):
     gain, queue, members = state_of(seed=4, decade=0.0)
     f, p = RESOURCES[rule](gain, queue, SYSTEM, members)
     found = RESOURCES[f"{rule}-shared"](gain, queue, SYSTEM, members)

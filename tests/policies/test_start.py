@@ -32,7 +32,7 @@ def test_start__waits_for_no_library_that_is_not_used(code):
     assert not HEAVY & loaded
 
 
-def test_compiling__where_nothing_can_be_kept_works_and_names_the_folder_to_set(monkeypatch):
+def test_compiling__works_where_nothing_can_be_kept(monkeypatch):
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
     compiled._warn.cache_clear()
     with pytest.warns(UserWarning, match="or set NUMBA_CACHE_DIR to a writable one"):
@@ -111,7 +111,7 @@ def kernel(x): return outer(x)
         ("first: float\n    second", "second: float\n    first", 9.0),
     ],
 )
-def test_compiling__uses_and_keeps_only_code_of_the_loaded_sources(
+def test_compiling__keeps_only_code_of_the_loaded_sources(
     before, after, result, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))

@@ -17,7 +17,7 @@ def observe(scenario: Scenario, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def test_uni_s__spends_the_budget_of_the_round_where_the_frequency_range_allows():
+def test_uni_s__spends_the_budget_within_its_range():
     scenario = Scenario.femnist()
     observation = observe(scenario, 0)
     decision = UniS(scenario).decide(observation)
@@ -34,7 +34,7 @@ def test_uni_s__spends_the_budget_of_the_round_where_the_frequency_range_allows(
     assert np.all(expected[decision.f == scenario.f_min] >= 5.0)
 
 
-def test_uni_s__computes_slowest_where_uploading_alone_exceeds_the_budget():
+def test_uni_s__is_slowest_if_uploading_exceeds_the_budget():
     scenario = Scenario.cifar10(energy_budget_j=0.1)
     np.testing.assert_array_equal(UniS(scenario).decide(observe(scenario, 0)).f, scenario.f_min)
 

@@ -12,8 +12,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import make_policy
-from policies.benchmark.jobs import Job, job_key
-from policies.benchmark.runner import run_jobs
+from policies.benchmark.run import Run, run_key
+from policies.benchmark.runner import play_runs
 from tests.policies import own_policies
 
 SCENARIO = Scenario.cifar10(num_devices=5, num_rounds=4)
@@ -25,22 +25,22 @@ def mine(tmp_path) -> Path:
     return Path(shutil.copy(own_policies.__file__, tmp_path / "random.py"))
 
 
-def test_own_policy__is_made_from_its_file_and_runs_in_other_processes(mine):
+def test_own_policy__from_a_file_runs_in_other_processes(mine):
     fast = make_policy(f"{mine}:Steady", SCENARIO, share=1.0)
     slow = make_policy(f"{mine}:Steady", SCENARIO, share=0.0)
     assert fast.name == "Steady"
     assert sys.modules["random"].__file__ != str(mine)
-    jobs = [Job(policy, SCENARIO, (0, 1)) for policy in (fast, slow)]
-    assert len({job_key(job) for job in jobs}) == 2
-    here = run_jobs(jobs, workers=1)
-    there = run_jobs(jobs, workers=2)
+    runs = [Run(policy.name, policy, SCENARIO, (0, 1)) for policy in (fast, slow)]
+    assert len({run_key(run) for run in runs}) == 2
+    here = play_runs(runs, workers=1)
+    there = play_runs(runs, workers=2)
     for first, second in zip(here, there, strict=True):
         pd.testing.assert_frame_equal(first.rounds, second.rounds, check_exact=True)
     fast, slow = (played.rounds["elapsed_time"] for played in here)
     assert (fast < slow).all()
 
 
-def test_own_policy__is_made_from_a_module_of_the_working_directory(mine, monkeypatch):
+def test_own_policy__is_made_from_a_module_here(mine, monkeypatch):
     mine.rename(mine.with_name("my_schedulers.py"))
     monkeypatch.chdir(mine.parent)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -53,5 +53,5 @@ def test_own_selector__is_given_resources(mine):
     by_keyword = make_policy(f"{mine}:Last", SCENARIO, resources="static")
     assert static.name == by_keyword.name == "Last, static"
     assert make_policy(f"{mine}:Last", SCENARIO).name == "Last, dynamic"
-    job = Job(static, SCENARIO, (0, 1))
-    assert run_jobs([job], workers=1)[0].rounds["never_seen"].iloc[-1] == 3
+    run = Run(static.name, static, SCENARIO, (0, 1))
+    assert play_runs([run], workers=1)[0].rounds["never_seen"].iloc[-1] == 3

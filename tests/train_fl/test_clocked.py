@@ -124,7 +124,7 @@ def by_hand(s, gains, cohort):
 
 
 @pytest.mark.parametrize("noise", [{}, {"noise_density_w_hz": 1e-8}], ids=["power", "density"])
-def test_clocked__takes_the_hand_computed_time_and_energy_of_fewer_and_more_devices_than_k(noise):
+def test_clocked__takes_hand_computed_time_and_energy(noise):
     scenario = SCENARIO.replace(**noise)
     observation, _ = (env := gym.make("FLEdge-v0", scenario=scenario)).reset(seed=3)
     cohorts = [[7], [2, 5, 4], [1, 9, 3, 0, 8]]
@@ -159,7 +159,7 @@ class Replay(Selector):
         return np.array(self.cohorts[candidates.number - 1])
 
 
-def test_clocked__result_is_that_of_evaluate_with_the_same_cohorts():
+def test_clocked__equals_evaluate_with_the_same_cohorts():
     grid = LocalGrid()
     selector = Replay(SCENARIO)
     _, clocked = run(FedAvg(**FEW), grid, rounds=10)
@@ -223,7 +223,7 @@ def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
     assert lines == ["devices of new nodes: {203: 8}; new nodes that get no messages: {}"]
 
 
-def test_clocked__uses_and_keeps_what_is_set_on_the_strategy_and_on_the_clock():
+def test_clocked__keeps_what_is_set_on_strategy_and_clock():
     strategy = FedAvg(**FEW)
     calls = []
 

@@ -119,7 +119,7 @@ SHORT = "--no-train --rounds 3 --seeds 2 --workers 1 --policies uni-d --set num_
         ("env -u HOME {command}", 0),
     ],
 )
-def test_compare__has_its_results_whatever_becomes_of_what_it_prints(tmp_path, shell, status):
+def test_compare__keeps_results_whatever_becomes_of_its_output(tmp_path, shell, status):
     command = f'"{sys.executable}" -c "from train_fl.command_line import main; main()"'
     done = subprocess.run(
         ["/bin/sh", "-c", shell.format(command=f"{command} compare {SHORT} --out it")],

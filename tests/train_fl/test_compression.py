@@ -50,9 +50,7 @@ numbers = st.floats(-1e3, 1e3, width=32)
 
 
 @given(bits=st.integers(1, 16), update=st.lists(numbers, min_size=21, max_size=21))
-def test_qsgd__gives_multiples_of_a_step_next_to_the_update_in_the_bytes_that_are_counted(
-    bits, update
-):
+def test_qsgd__rounds_to_a_step_in_the_counted_bytes(bits, update):
     update = np.array(update, dtype=np.float32)
     uploads = Uploads(SHAPES, make_compressor(f"qsgd:{bits}"))
     data = uploads.encoded(update, np.random.default_rng(0))
@@ -115,7 +113,7 @@ def chosen(scenario: Scenario, *cohort: int, **more) -> Allocation:
 SCENARIO = Scenario.digits(num_devices=10, num_rounds=6)
 
 
-def test_wrapper__sends_what_is_encoded_and_takes_as_long_as_its_bytes():
+def test_wrapper__takes_as_long_as_the_sent_bytes():
     scenario = SCENARIO.replace(
         compression="qsgd:3", download_compression="qsgd:8", download_rate_bps=1e4
     )

@@ -109,7 +109,7 @@ SERVERS = {"opportunistic": FedAvg(), "oort": FedAdam(), "proportional-fair": Fe
 
 
 @pytest.mark.parametrize("name", ["lroa", *SERVERS])
-def test_federation__has_the_models_of_the_wrapper_in_each_of_ten_rounds(name):
+def test_federation__has_the_models_of_the_wrapper(name):
     task = replace(TASK, server=SERVERS.get(name, FedAvg()))
     scenario = SCENARIO.replace(local_epochs=np.linspace(0.5, 2.5, N))
     expected, infos = wrapped(name, scenario, task=task)
@@ -205,7 +205,7 @@ class GivesBandwidth(UniD):
         return Allocation(decided.f, decided.p, cohort=[2, 5], bandwidth=parts)
 
 
-def test_clients__are_told_what_is_decided_by_the_gains_that_they_measure():
+def test_clients__get_decisions_by_the_gains_they_measure():
     def ask(grid, nodes):
         asked = [Message(RecordDict(), node, "query.gain") for node in nodes]
         return [reply.content["metrics"]["gain"] for reply in grid.send_and_receive(asked)]
@@ -227,7 +227,7 @@ def test_clients__are_told_what_is_decided_by_the_gains_that_they_measure():
 
 
 @pytest.mark.parametrize("compression", ["none", "qsgd:4"])
-def test_log__is_what_server_and_clients_know_of_each_participation(compression, tmp_path):
+def test_log__has_what_server_and_clients_know(compression, tmp_path):
     scenario = SCENARIO.replace(compression=compression, local_epochs=np.linspace(0.5, 2.5, N))
     path = tmp_path / "log.csv"
     began = time.monotonic()

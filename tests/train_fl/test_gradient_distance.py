@@ -30,7 +30,7 @@ def distances(num_parameters: int) -> GradientDistances:
 
 
 @pytest.mark.parametrize("num_parameters", [COLUMNS, 2 * COLUMNS + 17], ids=str)
-def test_update__changes_the_gradients_of_the_named_devices_only_to_exact_distances(num_parameters):
+def test_update__changes_distances_of_named_devices_only(num_parameters):
     stored = distances(num_parameters)
     mixed = torch.zeros(7, num_parameters)
     # At first the others have not reported, and are at zero.

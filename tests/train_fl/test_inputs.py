@@ -69,7 +69,7 @@ def test_table__a_round_is_a_step_along_the_gradient():
     assert info["test_loss"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
-def test_tokens__each_row_of_an_embedding_learns_from_the_samples_that_have_its_token():
+def test_tokens__each_embedding_learns_from_its_samples():
     models, info = play(make_own(tokens(), model=embedding), rounds=40)
     before = models[0].reshape(7, 3)
     step = np.zeros((7, 3))

@@ -17,8 +17,8 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import UniD, UniS
-from policies.benchmark.jobs import Job, job_key
-from policies.benchmark.runner import WorkerKilledError, run_jobs
+from policies.benchmark.run import Run, run_key
+from policies.benchmark.runner import WorkerKilledError, play_runs
 from tests.support import end_session, of_session
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -98,9 +98,7 @@ def wait_for_runs(process: subprocess.Popen[str], cache: Path) -> None:
 
 @pytest.mark.parametrize("kind", STATUS)
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_command__told_to_end_while_it_is_imported_does_so_in_one_line(
-    start, tmp_path, kind, seconds
-):
+def test_command__stopped_while_imported_ends_in_one_line(start, tmp_path, kind, seconds):
     status, said = STATUS[kind]
     process = start(f"{LONG} --out out")
     time.sleep(seconds)
@@ -169,7 +167,7 @@ def test_interrupt__where_no_exception_gets_through_is_not_lost(tmp_path, kind, 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 @pytest.mark.parametrize("whom", ["worker", "group"])
-def test_compare__on_ray_ends_in_one_line_when_all_or_one_are_told_to(start, cache, whom):
+def test_compare__on_ray_stopped_ends_in_one_line(start, cache, whom):
     process = start(f"{LONG} --workers 2 --backend ray --out out")
     wait_for_runs(process, cache)
     if whom == "group":
@@ -192,7 +190,7 @@ RESUMED = {
 @pytest.mark.slow
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("name", RESUMED)
-def test_command__killed_at_random_moments_ends_in_the_same_bytes(start, tmp_path, name):
+def test_command__killed_at_random_ends_in_the_same_bytes(start, tmp_path, name):
     command = f"{RESUMED[name]} --out"
     whole = tmp_path / "1"
     killed = tmp_path / "2"
@@ -225,13 +223,16 @@ class Killed(UniD):
         return super().decide(observation)
 
 
-def test_run_jobs__a_killed_worker_is_told_and_what_is_finished_is_kept(tmp_path):
+def test_play_runs__a_killed_worker_leaves_finished_runs(tmp_path):
     scenario = Scenario.digits(num_devices=5, num_rounds=10)
     killed = Killed(scenario)
     killed.parent = os.getpid()
-    first = Job(UniS(scenario), scenario, (0,))
-    run_jobs([first], folder=tmp_path)
-    jobs = [first, *(Job(policy, scenario, (0,)) for policy in (killed, UniD(scenario)))]
+    first = Run("it", UniS(scenario), scenario, (0,))
+    play_runs([first], folder=tmp_path)
+    runs = [
+        first,
+        *(Run(policy.name, policy, scenario, (0,)) for policy in (killed, UniD(scenario))),
+    ]
     with pytest.raises(WorkerKilledError, match=r"killed a worker process.*--workers 1$"):
-        run_jobs(jobs, folder=tmp_path, workers=2)
-    assert (tmp_path / f"{job_key(first)}.npz").exists()
+        play_runs(runs, folder=tmp_path, workers=2)
+    assert (tmp_path / f"{run_key(first)}.npz").exists()

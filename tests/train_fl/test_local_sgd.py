@@ -14,7 +14,7 @@ from train_fl.data.dataset import DataSource
 from train_fl.data.images import digits
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import digits_cnn
-from train_fl.options import TrainingOptions
+from train_fl.training_options import TrainingOptions
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_update__equals_torch_sgd_over_the_same_batches(model, data, proximal, m
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_update__augments_every_batch_with_numbers_from_the_stream(model, data):
+def test_update__augments_with_numbers_from_the_stream(model, data):
     images, labels = data
     trainer = LocalTrainer(model, TrainingOptions(batch_size=8, momentum=0.9))
     start = trainer.initial_parameters()

@@ -32,9 +32,7 @@ from train_fl.models import (
         (small_cnn, (1, 28, 28), 10, 206_922, None),
     ],
 )
-def test_network__has_the_size_of_the_paper_and_scores_an_image_alike_in_any_batch(
-    make_model, shape, num_classes, size, scenario
-):
+def test_network__has_the_size_of_the_paper(make_model, shape, num_classes, size, scenario):
     with torch_seeded():
         model = make_model()
     assert sum(p.numel() for p in model.parameters()) == size
@@ -107,7 +105,7 @@ NETWORK = good()
 
 
 @pytest.mark.parametrize("outputs", [3, 5])  # one that has too many never names the last
-def test_check_maker__takes_what_can_be_trained_and_leaves_torch_as_it_was(outputs):
+def test_check_maker__takes_what_trains_and_leaves_torch_alone(outputs):
     before = torch.get_rng_state()
     layers = nn.Flatten, partial(nn.GroupNorm, 1, 4), partial(nn.Linear, 4, outputs)
     check_maker(lambda: nn.Sequential(*(layer() for layer in layers)), IMAGES, LABELS, 3)

@@ -30,7 +30,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("compression", ["none", "qsgd:4"])
-def test_report__that_is_not_finite_ends_training_or_counts_as_none(monkeypatch, kind, compression):
+def test_report__not_finite_ends_training_or_is_skipped(monkeypatch, kind, compression):
     scenario = Scenario.digits(num_devices=20, cohort_size=3, compression=compression)
     task = make_task("digits", num_devices=20, split_seed=0)
     spoilt_labels = task.dataset.train_targets[task.parts[0]]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from train_fl.options import TrainingOptions
 from train_fl.server import (
     FedAdam,
     FedAvg,
@@ -16,6 +15,7 @@ from train_fl.server import (
     apply_contributions,
     make_server_optimizer,
 )
+from train_fl.training_options import TrainingOptions
 
 
 def steps(optimizer: ServerOptimizer, updates: torch.Tensor) -> list[torch.Tensor]:
@@ -24,7 +24,7 @@ def steps(optimizer: ServerOptimizer, updates: torch.Tensor) -> list[torch.Tenso
 
 
 @pytest.mark.parametrize(("optimizer", "momentum"), [(FedAvg(0.7), 0.0), (FedAvgM(0.7, 0.8), 0.8)])
-def test_server_optimizer__equals_sgd_of_torch_along_minus_the_update(optimizer, momentum):
+def test_server_optimizer__equals_torchs_sgd(optimizer, momentum):
     updates = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 4)))
     model = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     sgd = torch.optim.SGD([model], lr=0.7, momentum=momentum)
@@ -35,7 +35,7 @@ def test_server_optimizer__equals_sgd_of_torch_along_minus_the_update(optimizer,
         torch.testing.assert_close(step, model.detach() - before)
 
 
-def test_fedadam__divides_the_mean_update_by_the_root_of_the_mean_square():
+def test_fedadam__divides_the_mean_by_the_root_mean_square():
     updates = np.random.default_rng(3).normal(size=(6, 4))
     made = steps(FedAdam(0.2, momentum=0.6, decay=0.7, epsilon=0.1), torch.from_numpy(updates))
     for t, step in enumerate(made):
@@ -45,7 +45,7 @@ def test_fedadam__divides_the_mean_update_by_the_root_of_the_mean_square():
         np.testing.assert_allclose(step.numpy(), 0.2 * mean / (np.sqrt(square) + 0.1), rtol=1e-12)
 
 
-def test_apply_contributions__moves_the_model_by_the_weighted_sum_and_not_without_updates():
+def test_apply_contributions__adds_the_weighted_sum_of_updates():
     model = torch.ones(3)
     kept = {}
     updates = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
@@ -75,7 +75,7 @@ def quadratic_updates(model, minima, num_steps, rate, momentum) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
-def test_fednova__ends_at_the_minimum_of_all_and_fedavg_where_work_counts(momentum):
+def test_fednova__ends_at_the_common_minimum(momentum):
     minima = np.array([-1.0, 0.0, 4.0])
     data = np.array([64.0, 32.0, 32.0])
     epochs = [0.5, 2, 8]

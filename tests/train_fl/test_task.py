@@ -18,7 +18,7 @@ from train_fl.data.catalogue import DATASETS, own_dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.partition import by_rank, by_writer, dirichlet_equal, iid
 from train_fl.models import femnist_cnn, resnet18_group_norm
-from train_fl.options import TrainingOptions
+from train_fl.training_options import TrainingOptions
 
 LABELS = np.random.default_rng(0).integers(0, 4, 205)
 PARTITIONS = ["dirichlet", "iid", "place", "speed", "writer"]
@@ -51,7 +51,7 @@ def assert_same_parts(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-def test_make_task__splits_as_the_partition_says_and_anew_in_each_episode(partition):
+def test_make_task__splits_as_the_partition_says(partition):
     dataset = written_data()
     seed = np.random.SeedSequence(5)
     options = {"partition": partition, "concentration": 1.5, "merit": GAINS}
@@ -152,7 +152,7 @@ def own_file(tmp_path):
     return path
 
 
-def test_factory__trains_own_data_and_network_by_the_names_of_their_file(own_file):
+def test_factory__trains_data_and_networks_of_a_users_file(own_file):
     scenario = Scenario.digits(num_devices=6, num_rounds=4, energy_budget_j=1.0)
     options = {"model": f"{own_file}:Net", "learning_rate": 0.1, "split_seed": 0}
     factory = TrainingEnvFactory(scenario, f"{own_file}:points", **options).fitted()
@@ -298,7 +298,7 @@ def test_doors__name_a_wrong_argument(door, name, wrong):
         door(**{name: wrong})
 
 
-def test_fit__gives_a_scenario_the_size_of_the_model_and_the_sample_counts():
+def test_fit__sets_model_size_and_sample_counts():
     writers = np.minimum(np.arange(205) // 20, 4)  # of unequal numbers of samples
     task = make_own(dataclasses.replace(own_data(), train_writers=writers), partition="writer")
     scenario = Scenario.digits(num_devices=5, num_rounds=9)

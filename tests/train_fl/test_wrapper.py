@@ -17,7 +17,7 @@ from gymnasium.utils.env_checker import check_env
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import UniS
-from policies.benchmark.jobs import Job
+from policies.benchmark.run import Run
 from policies.divfl import pairwise_distance
 from tests.support import spoil
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
@@ -91,7 +91,7 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task, server):
         assert not info["client_updates"][number:].any()
 
 
-def test_episode__who_writes_into_what_it_hands_out_changes_nothing(scenario, task):
+def test_episode__writing_into_its_arrays_changes_nothing(scenario, task):
     def played(spoiled: bool):
         env = wrap(scenario, task, eval_every=3, **REPORTS)
         observation, info = env.reset(seed=1)
@@ -198,14 +198,12 @@ def test_device_accuracy__leaves_out_classes_that_are_not_tested():
     np.testing.assert_allclose(got, [0.625, np.nan, (0.2 * 0.75 + 0.6 * 0.5) / 0.8])
 
 
-def test_learning_rate__is_halved_after_half_and_three_quarters_of_the_rounds(task):
+def test_learning_rate__is_halved_twice(task):
     rates = [task.learning_rate(number, 8) / task.options.learning_rate for number in range(8)]
     assert rates == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
-def test_training__policies_start_from_the_same_model_and_torch_keeps_its_state(
-    scenario, task, monkeypatch
-):
+def test_training__policies_start_from_the_same_model(scenario, task, monkeypatch):
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("GPUs reseeded"))
     state = torch.random.get_rng_state()
     a, b = (start(scenario, task, seed=2, report_gradients=report) for report in (False, True))
@@ -232,7 +230,7 @@ def test_reset__each_seed_has_a_split_of_its_own(scenario):
     assert not np.array_equal(env.task.parts, parts)
 
 
-def test_gradient_distance__is_between_the_models_that_were_sent_out(scenario, task):
+def test_gradient_distance__is_of_the_models_that_were_sent(scenario, task):
     env = wrap(scenario, task, report_gradients=True)
     trainer = LocalTrainer(digits_cnn(), task.options)
 
@@ -304,12 +302,12 @@ def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task)
         assert info["local_loss_rms"][device] == pytest.approx(rms, rel=1e-5)
 
 
-def test_job__that_trains_leaves_torch_as_it_was(scenario):
+def test_run__that_trains_leaves_torch_as_it_was(scenario):
     deterministic = torch.backends.cudnn.deterministic
     torch.set_num_threads(3)
     make_env = TrainingEnvFactory(scenario.replace(num_rounds=1), "digits").fitted()
-    job = Job(UniS(make_env.scenario), make_env.scenario, (0,), make_env)
-    job.run()
+    run = Run("it", UniS(make_env.scenario), make_env.scenario, (0,), make_env)
+    run.play()
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, deterministic)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
-from policies.benchmark.experiment import run_settings
+from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
@@ -19,10 +19,10 @@ from policies.benchmark.results_folder import (
 )
 from policies.report.figures import PLOTS, draw_partition, save_figure, save_plots
 from policies.report.latex import comparison_latex
-from policies.report.tables import Board, comparison_table
+from policies.report.tables import comparison_table
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import CompareOptions
-from train_fl.commands.settings import Scheduler, make_setting
+from train_fl.commands.settings import PolicySpec, make_setting
 
 if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
@@ -33,38 +33,41 @@ COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.p
 
 def compare(options: CompareOptions, console: Console) -> None:
     """Run a comparison, print its table and write its results."""
+    options.check_used()
     run = options.run
     output = options.output
     name = options.system.scenario
-    options.check_used()
-    setting = make_setting(name, options, [Scheduler(each) for each in options.policy.policies])
-    decisive = options.decisive()
+    execution = run.execution()
+    setting = make_setting(name, options, [PolicySpec(each) for each in options.policy.policies])
+    given = options.result_options()
+    folder = run.out or default_folder(name, given)
+    given = {"scenario": name} | given
     stored = [described(setting.scenario)]
-    folder = run.out or default_folder(name, decisive)
-    with claimed(folder, COMPARISON, run, {"scenario": name} | decisive, stored):
+    with claimed(folder, COMPARISON, given, stored, overwrite=run.overwrite):
         models = folder / "models" if options.training.save_models else None
-        (results,) = run_settings([setting], folder, run, progress_console(), models=models)
-        rounds = results.rounds
-        bounds = results.bounds
-        summary = results.summary()
-        timing = None
-        if "real_time" in rounds:  # a separate file, as it differs between repetitions
-            timing = rounds[["policy", "seed", "round", "real_time"]]
-            rounds = rounds.drop(columns="real_time")
-        board = Board(summary, setting.target, results.caution())
-        played = rounds.drop(columns="status")  # which the summary has
-        tables = {"rounds": played, "bounds": bounds.drop(columns="policy"), "summary": summary}
-        tables |= {} if timing is None else {"timing": timing}
-        for name, table in tables.items():
-            write_csv(folder / f"{name}.csv", table)
+        (comparison,) = compare_settings(
+            [setting], folder, progress_console(), models=models, **execution
+        )
+        _write_tables(comparison, folder)
         if output.latex:
-            boards = {Path(setting.name).stem: board}
-            write_text(folder / "table.tex", comparison_latex(boards, folder.resolve().name))
-        save_plots(board, rounds, folder, formats=output.formats)
+            latex = comparison_latex({Path(name).stem: comparison}, folder.resolve().name)
+            write_text(folder / "table.tex", latex)
+        save_plots(comparison, folder, formats=output.formats)
         if options.training.train:
-            task = cast("TrainingEnvFactory", setting.entrants[0].training).make_task()
+            task = cast("TrainingEnvFactory", setting.runs[0].make_env).make_task()
             counts = task.num_samples[:, None] * task.label_histogram
             panel = partial(draw_partition, counts=counts)
             save_figure([[panel]], [folder / f"partition.{kind}" for kind in output.formats])
-    print_whole(*comparison_table(board, width=console.width), console)
+    print_whole(*comparison_table(comparison, width=console.width), console)
     console.print(f"Results and figures: {folder}", soft_wrap=True)
+
+
+def _write_tables(comparison: Comparison, folder: Path) -> None:
+    """Write the numbers; durations on this machine, which differ when repeated, by themselves."""
+    rounds = comparison.rounds.drop(columns="status")  # which the summary has
+    if "real_time" in rounds:
+        write_csv(folder / "timing.csv", rounds[["policy", "seed", "round", "real_time"]])
+        rounds = rounds.drop(columns="real_time")
+    write_csv(folder / "rounds.csv", rounds)
+    write_csv(folder / "bounds.csv", comparison.bounds)
+    write_csv(folder / "summary.csv", comparison.summary)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from policies.benchmark.runner import JobsFailedError, WorkerKilledError, is_interrupt
+from policies.benchmark.runner import RunsFailedError, WorkerKilledError, is_interrupt
 
 # The extras that install packages whose import error names no remedy.
 _EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
@@ -29,7 +29,7 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
         return
-    except (JobsFailedError, WorkerKilledError) as error:
+    except (RunsFailedError, WorkerKilledError) as error:
         message = str(error)
         status = 1
     except ModuleNotFoundError as error:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import tyro
 from rich.console import Console
 
-from policies.benchmark.experiment import Results, Setting, run_settings
-from policies.benchmark.options import RunOptions
+from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
     Kind,
     claimed,
@@ -22,21 +21,22 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
+from policies.benchmark.setting import Setting
+from policies.benchmark.summary import labelled
 from policies.report.latex import comparison_latex
 from policies.report.standings import save_overview, standings
 from policies.report.tables import (
-    Board,
     comparison_markdown,
     comparison_table,
     overview_markdown,
 )
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.leaderboard_file import FileSetting, find_leaderboard, read_leaderboard
-from train_fl.commands.options import OutputOptions
+from train_fl.commands.options import OutputOptions, RunOptions
 from train_fl.commands.settings import (
-    Scheduler,
+    PolicySpec,
     dataset_of,
-    make_entrant,
+    make_run,
     make_setting,
     network_note,
 )
@@ -84,6 +84,9 @@ def leaderboard(options: Options, console: Console) -> None:
     """Run all schedulers in all settings, print the tables and write the results."""
     path, stored = find_leaderboard(options.file)
     read = read_leaderboard(path, options.data_dir)
+    run = options.run
+    execution = run.execution()
+    given: dict[str, Any] = {}
     if options.policies:
         if stored is None:
             raise ValueError(
@@ -91,51 +94,49 @@ def leaderboard(options: Options, console: Console) -> None:
                 "add them to its schedulers"
             )
         read = _newcomers(read, options.policies, stored)
+        given = {"policies": options.policies}
     settings = [_setting(one, stored) for one in read]
-    pairs = list(zip(read, settings, strict=True))
-    run = options.run
-    output = options.output
-    decisive = {"policies": options.policies} if options.policies else {}
-    folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, decisive).name
-    given = {"file": options.file} | decisive
-    with claimed(folder, LEADERBOARD, run, given, [_described(*pair) for pair in pairs]):
-        first = 0 if stored is None else int(stored["seed"].max()) + 1
-        seeds = range(first, first + 10)
-        again = [replace(one, seeds=seeds) for one in settings if options.policies]
-        results = run_settings([*settings, *again], folder, run, progress_console())
-        results, fresh = results[: len(settings)], results[len(settings) :]
-        boards = {}
-        for setting, result in zip(settings, results, strict=True):
-            runs = result.summary()
-            if stored is not None and options.policies:
-                runs = _among(stored[stored["setting"] == setting.name], runs)
-            boards[setting.name] = Board(runs, setting.target, result.caution(), setting.left_out)
-        sentences = [_sentence(*pair) for pair in pairs]
-        title = f"Leaderboard: {path.stem}\n\n{_changes(results, fresh)}".strip()
-        ranks = _write(boards, sentences, folder, title)
-        if output.latex:
-            text = comparison_latex(boards, folder.resolve().name, leader=True)
+    folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, given).name
+    given = {"file": options.file} | given
+    described_settings = [_described(*pair) for pair in zip(read, settings, strict=True)]
+    with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite):
+        again = _on_fresh_seeds(settings, stored) if options.policies else []
+        results = compare_settings([*settings, *again], folder, progress_console(), **execution)
+        fresh = results[len(settings) :]
+        results = results[: len(settings)]
+        changes = _changes(again, results, fresh)
+        if stored is not None and options.policies:
+            results = [
+                _among(stored, setting.name, result)
+                for setting, result in zip(settings, results, strict=True)
+            ]
+        board = {setting.name: result for setting, result in zip(settings, results, strict=True)}
+        sentences = [_sentence(*pair) for pair in zip(read, settings, strict=True)]
+        title = f"Leaderboard: {path.stem}\n\n{changes}".strip()
+        ranks = _write(board, sentences, folder, title)
+        if options.output.latex:
+            text = comparison_latex(board, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
-        save_overview(boards, folder / "overview.png", output.formats)
-    for (name, board), sentence in zip(boards.items(), sentences, strict=True):
+        save_overview(board, folder / "overview.png", options.output.formats)
+    for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
         console.print(f"\n{name}", style="bold", highlight=False)
-        left_out = [f" Not run: {label} ({why})." for label, why in board.left_out.items()]
+        left_out = [f" Not run: {label} ({why})." for label, why in comparison.left_out.items()]
         console.print(sentence + "".join(left_out), highlight=False)
-        print_whole(*comparison_table(board, width=console.width, leader=True), console)
+        print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
     if stored is not None and fresh:
         ranks = ranks[~ranks["scheduler"].isin(stored["policy"])]
         console.print(_ranks(ranks), highlight=False)
         for _, row in ranks.dropna(subset="status_reason").iterrows():
             reason = f"{row['scheduler']} in {row['setting']!r}: {row['status_reason']}."
             console.print(reason, highlight=False)
-        console.print(_changes(results, fresh), highlight=False)
+        console.print(changes, highlight=False)
     console.print(f"\nResults: {folder}", soft_wrap=True)
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
     """The setting of a file; with stored runs it has their seeds and no bounds."""
     try:
-        setting = make_setting(read.name, read.options, read.schedulers, in_file=True)
+        setting = make_setting(read.name, read.options, read.policies, in_file=True)
     except ValueError as error:
         raise ValueError(f"setting {read.name!r}: {error}") from None
     if stored is None:
@@ -148,25 +149,31 @@ def _newcomers(
     read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
 ) -> list[FileSetting]:
     """The settings with newcomers alone, without those in which no newcomer can run."""
-    schedulers = tuple(Scheduler(name) for name in names)
+    specs = tuple(PolicySpec(name) for name in names)
 
     def can_run(one: FileSetting) -> bool:
         scenario = one.options.make_scenario()
-        entrants = [make_entrant(scheduler, scenario, None) for scheduler in schedulers]
-        taken = {each.label for each in entrants} & set(stored["policy"])
-        if taken:
-            raise ValueError(f"stored results already have {taken.pop()!r}: rename the policy")
-        return one.options.training.train or not all(
-            each.policy.needs_training for each in entrants
-        )
+        runs = [make_run(spec, scenario, None) for spec in specs]
+        for run in runs:
+            if run.label in set(stored["policy"]):
+                raise ValueError(f"stored results already have {run.label!r}: rename the policy")
+        return one.options.training.train or not all(run.policy.needs_training for run in runs)
 
-    return [replace(one, schedulers=schedulers) for one in read if can_run(one)]
+    return [replace(one, policies=specs) for one in read if can_run(one)]
 
 
-def _among(stored: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """One summary of stored and new runs, with the columns that both have."""
-    known = stored.drop(columns="setting").dropna(axis="columns", how="all")
-    return pd.concat([known, runs], ignore_index=True)[known.columns]
+def _on_fresh_seeds(settings: Sequence[Setting], stored: pd.DataFrame | None) -> list[Setting]:
+    """The settings under ten seeds that the stored results do not have."""
+    first = 0 if stored is None else int(stored["seed"].max()) + 1
+    return [replace(setting, seeds=range(first, first + 10)) for setting in settings]
+
+
+def _among(stored: pd.DataFrame, setting: str, new: Comparison) -> Comparison:
+    """New results among the stored runs of a setting, with the columns that both have."""
+    known = stored[stored["setting"] == setting].drop(columns="setting")
+    known = known.dropna(axis="columns", how="all")
+    runs = pd.concat([known, new.summary], ignore_index=True)[known.columns]
+    return replace(new, summary=runs)
 
 
 def _ranks(newcomers: pd.DataFrame) -> str:
@@ -179,52 +186,46 @@ def _ranks(newcomers: pd.DataFrame) -> str:
     return f"\n{table.fillna('–').to_string()}\n"
 
 
-def _changes(results: Sequence[Results], fresh: Sequence[Results]) -> str:
+def _changes(
+    again: Sequence[Setting], results: Sequence[Comparison], fresh: Sequence[Comparison]
+) -> str:
     """A sentence on newcomers whose status differs on fresh seeds; empty without these."""
     if not fresh:
         return ""
-    changes = [
-        f"{name} is {now} instead of {runs['status'].iloc[0]} in {one.setting.name!r}"
-        for one, other in zip(results, fresh, strict=True)
-        for name, runs in one.runs().items()
-        if (now := other.runs()[name]["status"].iloc[0]) != runs["status"].iloc[0]
-    ]
-    seeds = fresh[0].setting.seeds
-    what = "; ".join(changes) or "no status changes"
-    return f"On {len(seeds)} fresh seeds, {seeds[0]} to {seeds[-1]}: {what}."
+    changes = []
+    for setting, result, other in zip(again, results, fresh, strict=True):
+        statuses = result.statuses()
+        for name, now in other.statuses().items():
+            if now != statuses[name]:
+                changes.append(f"{name} is {now} instead of {statuses[name]} in {setting.name!r}")
+    seeds = again[0].seeds
+    found = "; ".join(changes) or "no status changes"
+    return f"On {len(seeds)} fresh seeds, {seeds[0]} to {seeds[-1]}: {found}."
 
 
 def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
     return {
         "name": read.name,
-        "options": plain(read.options.decisive() | {"seeds": len(setting.seeds)}),
-        "schedulers": [plain(vars(one)) for one in read.schedulers],
+        "options": plain(read.options.result_options() | {"seeds": len(setting.seeds)}),
+        "schedulers": [plain(vars(one)) for one in read.policies],
     } | described(setting.scenario)
 
 
 def _write(
-    boards: dict[str, Board], sentences: Sequence[str], folder: Path, title: str
+    board: Mapping[str, Comparison], sentences: Sequence[str], folder: Path, title: str
 ) -> pd.DataFrame:
     """Write the numbers, and a page with their tables; return the standings."""
-    summaries = {name: board.summary for name, board in boards.items()}
-    ranks = _labelled({name: standings(board) for name, board in boards.items()})
-    write_csv(folder / "summary.csv", _labelled(summaries))
+    summaries = {name: comparison.summary for name, comparison in board.items()}
+    ranks = labelled("setting", ((name, standings(each)) for name, each in board.items()))
+    write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
     write_csv(folder / "leaderboard.csv", ranks)
     sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
-    for (name, board), sentence in zip(boards.items(), sentences, strict=True):
-        sections += [f"## {name}", sentence, comparison_markdown(board)]
+    for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
+        sections += [f"## {name}", sentence, comparison_markdown(comparison)]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
     return ranks
-
-
-def _labelled(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Tables of settings as one, with the setting's name in the first column."""
-    labelled = [table.assign(setting=name) for name, table in tables.items()]
-    whole = pd.concat(labelled, ignore_index=True)
-    whole.insert(0, "setting", whole.pop("setting"))
-    return whole
 
 
 def _sentence(read: FileSetting, setting: Setting) -> str:
@@ -242,7 +243,8 @@ def _sentence(read: FileSetting, setting: Setting) -> str:
     if setting.target is None:
         sentence += "; no models are trained."
     else:
-        network = f" ({note})" if (note := network_note(options)) else ""
+        note = network_note(options)
+        network = f" ({note})" if note else ""
         target = f"{100 * setting.target:g} % test accuracy"
         sentence += f"; trained on {dataset_of(options)}{network}, target {target}."
     return sentence

@@ -9,10 +9,12 @@ from typing import Any, get_args, get_type_hints
 
 import pandas as pd
 
+from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import as_value_error, read_text, user_path
 from policies import benchmark
 from train_fl.commands.options import (
+    FIELDS,
     SCENARIO_FIELDS,
     TRAINING_FIELDS,
     CompareOptions,
@@ -20,7 +22,7 @@ from train_fl.commands.options import (
     SystemOptions,
     TrainOptions,
 )
-from train_fl.commands.settings import Scheduler
+from train_fl.commands.settings import PolicySpec
 
 # Leaderboards of this package, each next to the stored runs of its schedulers.
 SUITES = Path(benchmark.__file__).parent / "suites"
@@ -35,21 +37,20 @@ _OPTIONS = {
     group: {
         name: kind
         for name, kind in get_type_hints(options).items()
-        if name not in ("set", "policies", "data_dir", "save_models")
+        if name not in ("set", "in_file", "policies", "data_dir", "save_models")
     }
     for group, options in _GROUPS.items()
 }
-_FIELDS = SCENARIO_FIELDS | TRAINING_FIELDS
-SETTING_KEYS = {**_OPTIONS["system"], **_OPTIONS["policy"], **_OPTIONS["training"], **_FIELDS}
+SETTING_KEYS = {**_OPTIONS["system"], **_OPTIONS["policy"], **_OPTIONS["training"], **FIELDS}
 
 
 @dataclass(frozen=True)
 class FileSetting:
-    """A setting as options of ``fl-edge compare``, and its schedulers."""
+    """A setting as options of ``fl-edge compare``, and its policies."""
 
     name: str
     options: CompareOptions
-    schedulers: tuple[Scheduler, ...]
+    policies: tuple[PolicySpec, ...]
 
 
 def find_leaderboard(file: Path) -> tuple[Path, pd.DataFrame | None]:
@@ -106,15 +107,16 @@ def _setting(
     own = _checked(table, ("name", *SETTING_KEYS, "schedulers"), where)
     values = {"train": False} | defaults | own
     training = _OPTIONS["training"].keys() | TRAINING_FIELDS.keys() - SCENARIO_FIELDS.keys()
-    if not values["train"] and (unused := [key for key in own if key in training - {"train"}]):
+    unused = [key for key in own if key in training - {"train"}]
+    if unused and not values["train"]:
         raise ValueError(f"{where}: {unused[0]} needs training: give it train = true")
     entries = values.pop("schedulers", None)
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
-    schedulers = tuple(_scheduler(entry, where) for entry in entries)
+    policies = tuple(_policy_spec(entry, where) for entry in entries)
     del values["name"]
     more: dict[str, dict[str, Any]] = {
-        "system": {"set": tuple((f"{k}={v}",) for k, v in values.items() if k in _FIELDS)},
+        "system": {"in_file": {key: v for key, v in values.items() if key in FIELDS}},
         "training": {"data_dir": data_dir},
     }
     groups = {
@@ -123,7 +125,7 @@ def _setting(
         )
         for group, options in _GROUPS.items()
     }
-    return FileSetting(name, CompareOptions(**groups), schedulers)
+    return FileSetting(name, CompareOptions(**groups), policies)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -134,7 +136,9 @@ def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[
             raise ValueError(f"{where} cannot have a key {key!r}{nearest}")
         kind = SETTING_KEYS.get(key, type(value))
         kinds = get_args(kind) or (kind,)
-        if type(value) not in kinds and not (float in kinds and type(value) is int):
+        number = float in kinds and type(value) is int
+        for_each = key in Scenario.per_device_fields and type(value) is list
+        if type(value) not in kinds and not number and not for_each:
             raise ValueError(f"{where}: {key} must be {_WORDS[kinds[0]]}, got {value!r}")
     return values
 
@@ -142,9 +146,9 @@ def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[
 _WORDS = {bool: "true or false", float: "a number", int: "an integer", str: "a string"}
 
 
-def _scheduler(entry: object, where: str) -> Scheduler:
+def _policy_spec(entry: object, where: str) -> PolicySpec:
     if isinstance(entry, str):
-        return Scheduler(entry)
+        return PolicySpec(entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ValueError(
             f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
@@ -156,4 +160,4 @@ def _scheduler(entry: object, where: str) -> Scheduler:
     label = entry.get("label")
     if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
         raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")
-    return Scheduler(entry["name"], options, label)
+    return PolicySpec(entry["name"], options, label)

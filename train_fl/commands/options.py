@@ -4,19 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import tyro
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean, integer_at_least, positive_integer
-from fl_edge_env.compression import names_own
+from fl_edge_env.compression import is_custom
+from fl_edge_env.files import user_path
 from fl_edge_env.scenario import toml
 from fl_edge_env.scenario.tiers import with_named_devices
-from policies.benchmark.options import RunOptions, shown
-from train_fl.options import ModelFlags, PlaceFlags, TrainingOptions
+from train_fl.training_options import PlaceFlags, TrainingOptions
+
+
+def shown(metavar: str, default: str) -> Any:
+    """How ``--help`` shows an option that is None by default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Execution and folder; none of these options changes a result."""
+
+    workers: Annotated[int | None, shown("INT", "one for each processor")] = None
+    """Number of processes."""
+    backend: Literal["processes", "ray"] = "processes"
+    """Processes of this machine, or the Ray cluster at
+    RAY_ADDRESS."""
+    checkpoint_every: int = 50
+    """Rounds between checkpoints of a training run."""
+    out: Annotated[Path | None, shown("PATH", "in runs, named by the options")] = None
+    """Folder for the results. Finished runs in it are not
+    repeated."""
+    overwrite: bool = False
+    """Replace other results in the folder."""
+
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            object.__setattr__(self, "out", user_path(self.out))
+
+    def execution(self) -> dict[str, Any]:
+        """Keywords of `policies.benchmark.runner.play_runs`; `ValueError` if one is wrong."""
+        import joblib  # slow, and not needed for --help
+
+        from policies.benchmark.runner import check_runner
+
+        # By default, all processors that this process may use.
+        workers = joblib.cpu_count() if self.workers is None else self.workers
+        check_runner(workers, self.backend, self.checkpoint_every)
+        return {
+            "workers": workers,
+            "backend": self.backend,
+            "checkpoint_every": self.checkpoint_every,
+        }
 
 
 @dataclass(frozen=True)
@@ -43,38 +86,46 @@ class SystemOptions:
     """Local epochs: equal, or proportional to each device's
     speed with the same total."""
 
-    def fields(self, kinds: Mapping[str, type]) -> dict[str, Any]:
-        """The fields that ``--rounds`` and ``--set`` give, of the types that `kinds` lists by name.
+    in_file: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """Fields of the scenario and of training that a leaderboard's file gives."""
 
-        `ValueError` if a field is unknown, given twice, or not of its type.
+    @cached_property
+    def given_fields(self) -> dict[str, Any]:
+        """The fields of the scenario and of training that are given, by name.
+
+        `ValueError` if a field of ``--set`` is unknown, given twice, or not of its type.
         """
         found: dict[str, Any] = {} if self.rounds is None else {"num_rounds": self.rounds}
         if () in self.set:
-            raise ValueError(f"--set needs FIELD=VALUE, with one of {', '.join(kinds)}")
+            raise ValueError(f"--set needs FIELD=VALUE, with one of {', '.join(FIELDS)}")
         for text in chain(*self.set):
             name, equals, value = text.partition("=")
-            if name not in kinds:
-                nearest = did_you_mean(name, kinds) or ": --set alone lists all"
+            if name not in FIELDS:
+                nearest = did_you_mean(name, FIELDS) or ": --set alone lists all"
                 raise ValueError(f"--set has no field {name!r}{nearest}")
             if not equals:
                 raise ValueError(f"--set needs {name}=VALUE, got {text!r}")
             if name in found:
                 raise ValueError(f"{name} is given twice: as {found[name]!r} and as {value!r}")
             try:
-                found[name] = kinds[name](value)
+                found[name] = FIELDS[name](value)
             except ValueError:
-                kind = "an integer" if kinds[name] is int else "a number"
+                kind = "an integer" if FIELDS[name] is int else "a number"
                 more = ": separate fields with spaces" if "," in value else ""
                 raise ValueError(f"{name} must be {kind}, got {value!r}{more}") from None
-        return found
+        for name in found.keys() & self.in_file.keys():
+            values = f"as {found[name]!r} and as {self.in_file[name]!r}"
+            raise ValueError(f"{name} is given twice: {values}")
+        return {**found, **self.in_file}
 
-    def make_scenario(self, given: Mapping[str, Any], *, trained: bool = False) -> Scenario:
-        """The preset or the scenario of the file, with those given fields that a scenario has.
+    def make_scenario(self, *, trained: bool) -> Scenario:
+        """The preset or the scenario of the file, with the given fields.
 
         `ValueError` if a value is wrong.
         """
-        given = {name: value for name, value in given.items() if name in SCENARIO_FIELDS}
-        if trained and names_own(given.get("compression", "none")):
+        fields = self.given_fields.items()
+        given = {name: value for name, value in fields if name in SCENARIO_FIELDS}
+        if trained and is_custom(given.get("compression", "none")):
             del given["compression"]  # training loads it and determines its size
         if self.scenario.endswith(".toml"):
             devices = given.pop("num_devices", None)
@@ -108,7 +159,8 @@ class PolicyOptions:
 @dataclass(frozen=True)
 class _TrainOptions:
     train: Annotated[bool, tyro.conf.arg(help_behavior_hint="(default: train)")] = True
-    """Simulate time and energy only."""
+    """Train real models; --no-train simulates time and
+    energy only."""
     target_accuracy: float = 0.9
     """Test accuracy. Policies are ranked by the time to it."""
     fit_scenario: bool = False
@@ -120,10 +172,12 @@ class _TrainOptions:
     dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
     """digits, fashion_mnist, cifar10, femnist, or
     my_file.py:function."""
+    model: Annotated[str | None, shown("NAME", "the data set's")] = None
+    """digits, small, cnn, resnet18, or my_file.py:MyNet."""
 
 
 @dataclass(frozen=True)
-class TrainOptions(PlaceFlags, ModelFlags, _TrainOptions):
+class TrainOptions(PlaceFlags, _TrainOptions):
     """Training of real models; --set also takes fields such as partition=iid server=fednova."""
 
 
@@ -155,6 +209,11 @@ def _kinds(options: type) -> dict[str, type]:
 SCENARIO_FIELDS = _kinds(Scenario) | {"channel": str}
 _FLAGS = get_type_hints(TrainOptions)
 TRAINING_FIELDS = {n: kind for n, kind in _kinds(TrainingOptions).items() if n not in _FLAGS}
+FIELDS = SCENARIO_FIELDS | TRAINING_FIELDS  # of --set
+
+
+# Options that change no result, or are listed by themselves.
+_NO_RESULT_OPTIONS = ("scenario", "rounds", "set", "in_file", "data_dir", "download", "save_models")
 
 
 @dataclass(frozen=True)
@@ -170,19 +229,15 @@ class CompareOptions:
     run: RunOptions = field(default_factory=RunOptions)
     output: OutputOptions = field(default_factory=OutputOptions)
 
-    def fields(self) -> dict[str, Any]:
-        """The given fields of the scenario and of training."""
-        return self.system.fields(SCENARIO_FIELDS | TRAINING_FIELDS)
-
-    def fields_given(self) -> set[str]:
+    def names_given(self) -> set[str]:
         """Names of the fields that the options or the TOML file give, but not a preset's."""
         name = self.system.scenario
         in_file = toml.read(Path(name)) if name.endswith(".toml") else {}
-        return {*in_file, *self.fields()}
+        return {*in_file, *self.system.given_fields}
 
     def make_scenario(self) -> Scenario:
         """The system; `ValueError` if an option is wrong."""
-        return self.system.make_scenario(self.fields(), trained=self.training.train)
+        return self.system.make_scenario(trained=self.training.train)
 
     def check_used(self) -> None:
         """Raise `ValueError` for the first option that has no effect without training."""
@@ -190,14 +245,16 @@ class CompareOptions:
             return
         unused = flags_given(self.training, *(name for name in _FLAGS if name != "train"))
         unused += flags_given(self.run, "checkpoint_every")
-        unused += [f"--set {name}" for name in self.fields() if name not in SCENARIO_FIELDS]
+        unused += [
+            f"--set {name}" for name in self.system.given_fields if name not in SCENARIO_FIELDS
+        ]
         if unused:
             raise ValueError(f"{unused[0]} needs training: remove --no-train")
 
     def training_options(self) -> dict[str, Any]:
         """The options of training, as keywords of `TrainingOptions`."""
-        given = vars(self.training) | self.fields()
-        if not names_own(given.get("compression", "none")):
+        given = vars(self.training) | self.system.given_fields
+        if not is_custom(given.get("compression", "none")):
             given["compression"] = None  # the scenario has it
         names = [one.name for one in fields(TrainingOptions)]
         return {name: given[name] for name in names if name in given}
@@ -208,17 +265,16 @@ class CompareOptions:
         first = integer_at_least(0, "first_seed", self.policy.first_seed)
         return range(first, first + number)
 
-    def decisive(self) -> dict[str, Any]:
+    def result_options(self) -> dict[str, Any]:
         """The options that determine results and differ from their defaults, in one level."""
         groups = (self.system, self.policy, self.training)
         given = {
             one.name: getattr(group, one.name)
             for group in groups
             for one in fields(group)
-            if getattr(group, one.name) != one.default
+            if one.name not in _NO_RESULT_OPTIONS and getattr(group, one.name) != one.default
         }
-        others = {"scenario", "rounds", "set", "data_dir", "download", "save_models"}
-        return self.fields() | {n: value for n, value in given.items() if n not in others}
+        return self.system.given_fields | given
 
 
 def number_of_seeds(given: int | None, train: bool) -> int:

@@ -1,7 +1,7 @@
 """The figures of the paper's Section VII, and one on the lower bound.
 
 A figure is a function of the options and a system, which `fl-edge reproduce` calls for each system.
-It lists the policies that run there, and turns their `Results` into panels and rows of a table.
+It lists the policies that run there, and turns their `Comparison` into panels and rows of a table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,11 +18,10 @@ import tyro
 from scipy.special import stdtrit
 
 from fl_edge_env import Scenario
-from policies.benchmark.experiment import Results
+from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import superscripts
-from policies.benchmark.options import shown
 from policies.benchmark.status import OK
-from policies.benchmark.summary import summarise
+from policies.benchmark.summary import by_policy
 from policies.report.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
@@ -33,6 +32,7 @@ from policies.report.figures import (
     draw_time,
 )
 from policies.report.styles import looks
+from train_fl.commands.options import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +49,8 @@ MU_GRID = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 PAPER_MU = {"femnist": (0.3, 0.5, 5.0, 10.0)}
 # Least final accuracy for each K [%].
 PAPER_ACCURACY = {"cifar10": {2: 64.0, 4: 76.0, 6: 77.0}, "femnist": {2: 80.0, 4: 81.0, 6: 82.0}}
+# A point of the grid of mu and nu.
+Point: TypeAlias = tuple[float, float]
 # Without training: the most energy of the worst device, relative to its budget.
 _MOST_ENERGY = 1.05
 _POLICIES = {"LROA": "lroa", "Uni-D": "uni-d", "Uni-S": "uni-s", "DivFL": "divfl"}
@@ -113,7 +115,7 @@ class Figure(NamedTuple):
     title: str  # of its table
     comment: str  # below its table
     curves: list[Curve]
-    draw: Callable[[Results], Drawn]
+    draw: Callable[[Comparison], Drawn]
     bounded: bool = False  # whether its curves are measured against the bounds
 
 
@@ -127,8 +129,8 @@ def baselines(options: Options, name: str) -> Figure:
             for label in ("LROA", "Uni-D")
         ]
 
-    def draw(results: Results) -> Drawn:
-        time = {label: total_time(run) for label, run in results.runs().items()}
+    def draw(results: Comparison) -> Drawn:
+        time = {label: total_time(runs) for label, runs in by_policy(results.summary)}
         stated = paper_savings(name)
         where = matching_mu(name, time)
         rows = []
@@ -190,15 +192,15 @@ def lambda_sweep(options: Options, name: str) -> Figure:
     values = options.mu or PAPER_MU.get(name, (1.0, 10.0, 50.0, 100.0))
     curves = [Curve(f"μ = {mu:g}", "lroa", options.system(name, mu=mu)) for mu in values]
 
-    def draw(results: Results) -> Drawn:
+    def draw(results: Comparison) -> Drawn:
         rows = [
             {
                 "scenario": name,
                 "mu": label,
-                "total time, d": f"{total_time(run) / 86_400:.4g}",
-                "sampling error": f"{run['sampling_error'].mean():.4f}",
+                "total time, d": f"{total_time(runs) / 86_400:.4g}",
+                "sampling error": f"{runs['sampling_error'].mean():.4f}",
             }
-            for label, run in results.runs().items()
+            for label, runs in by_policy(results.summary)
         ]
         drawn = panels(results.rounds, f"LROA on {name}", trained=options.train)
         return Drawn(drawn, curve_table(results.rounds), rows)
@@ -216,19 +218,20 @@ def v_sweep(options: Options, name: str) -> Figure:
     budget = options.system(name).energy_budget_j.mean()
     curves = [Curve(f"ν = {nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
-    def draw(results: Results) -> Drawn:
+    def draw(results: Comparison) -> Drawn:
         rows = [
             {
                 "scenario": name,
                 "nu": superscripts(label),
-                "energy, J": f"{run['energy_ratio'].mean() * budget:.4g}",
+                "energy, J": f"{runs['energy_ratio'].mean() * budget:.4g}",
                 "budget, J": f"{budget:.4g}",
-                "objective, s": f"{run['penalty'].mean():.6g}",
+                "objective, s": f"{runs['mean_objective'].mean():.6g}",
             }
-            for label, run in results.runs().items()
+            for label, runs in by_policy(results.summary)
         ]
         drawn = _titled((_draw_expected_energy, _draw_penalty), results.rounds, f"LROA on {name}")
-        objective = {label: run["penalty"].mean() for label, run in results.runs().items()}
+        means = by_policy(results.summary)
+        objective = {label: runs["mean_objective"].mean() for label, runs in means}
         stated = [label for _, label in sorted(zip(values, objective, strict=True), reverse=True)]
         finding = order_found(name, "smallest objective", objective, stated)
         return Drawn(drawn, curve_table(results.rounds), rows, finding)
@@ -254,38 +257,37 @@ def _draw_penalty(axes: Axes, rounds: pd.DataFrame) -> None:
 def k_sweep(options: Options, name: str) -> Figure:
     """LROA and Uni-D for different K, each at the fastest mu and nu that is good enough."""
     every = list(itertools.product(PAPER_ACCURACY["cifar10"], ("LROA", "Uni-D")))
-    curves = [
-        Curve(
-            f"{label}, K = {size}, μ = {mu:g}, ν = {nu:.3g}",
-            _POLICIES[label],
+    grid = list(itertools.product(options.mu or (0.1, 1.0, 10.0), options.nu or (1e4, 1e5, 1e6)))
+    curves = {
+        (size, policy, mu, nu): Curve(
+            f"{policy}, K = {size}, μ = {mu:g}, ν = {nu:.3g}",
+            _POLICIES[policy],
             options.system(name, cohort_size=size, mu=mu, nu=nu),
         )
-        for size, label in every
-        for mu in options.mu or (0.1, 1.0, 10.0)
-        for nu in options.nu or (1e4, 1e5, 1e6)
-    ]
+        for size, policy in every
+        for mu, nu in grid
+    }
     quality_of = "final accuracy" if options.train else "energy of the worst device"
 
-    def draw(results: Results) -> Drawn:
-        runs = results.runs()
+    def draw(results: Comparison) -> Drawn:
+        summaries = dict(by_policy(results.summary))
+        rounds_of = dict(by_policy(results.rounds))
         chosen = []
-        short = {}
         rows = []
-        for size, label in every:
-            start = f"{label}, K = {size}, "
-            grid = {point: run for point, run in runs.items() if point.startswith(start)}
+        for size, policy in every:
+            runs = {(mu, nu): summaries[curves[size, policy, mu, nu].label] for mu, nu in grid}
             least = PAPER_ACCURACY.get(name, {}).get(size, 0.0) if options.train else None
-            best, quality, good = select(grid, least)
-            mu, nu = (part.split(" = ")[1] for part in best.removeprefix(start).split(", "))
-            row = {"scenario": name, "policy": label, "K": str(size), "mu": mu}
-            row["nu"] = superscripts(nu)
-            row["total time, d"] = f"{total_time(runs[best]) / 86_400:.4g}"
+            (mu, nu), quality, good = select(runs, least)
+            best = curves[size, policy, mu, nu].label
+            row = {"scenario": name, "policy": policy, "K": str(size), "mu": f"{mu:g}"}
+            row["nu"] = superscripts(f"{nu:.3g}")
+            row["total time, d"] = f"{total_time(summaries[best]) / 86_400:.4g}"
             row[quality_of] = f"{quality:.4g}{'' if good else '*'}"
             rows.append(row)
-            short[best] = start.removesuffix(", ")
-            chosen.append(runs[best].assign(status=OK if good else "not good enough"))
+            status = OK if good else "not good enough"
+            chosen.append(rounds_of[best].assign(status=status, short=f"{policy}, K = {size}"))
         rounds = pd.concat(chosen, ignore_index=True)
-        shown = rounds.assign(policy=rounds["policy"].map(short))
+        shown = rounds.assign(policy=rounds["short"])
         return Drawn(panels(shown, name, trained=options.train), curve_table(rounds), rows)
 
     comment = (
@@ -293,29 +295,29 @@ def k_sweep(options: Options, name: str) -> Figure:
         "larger K takes longer and is more accurate. The noise power in B/K is the same for all K."
     )
     title = f"Fastest point of the grid with a good enough {quality_of}"
-    return Figure(title, comment, curves, draw)
+    return Figure(title, comment, [*curves.values()], draw)
 
 
 def select(
-    runs: Mapping[str, pd.DataFrame], least_accuracy: float | None = None
-) -> tuple[str, float, bool]:
-    """Find the fastest run that is good enough, or else the one nearest to it, and its quality.
+    summaries: Mapping[Point, pd.DataFrame], least_accuracy: float | None = None
+) -> tuple[Point, float, bool]:
+    """Find the fastest point that is good enough, or else the one nearest to it, and its quality.
 
     The quality is the final accuracy [%] if a `least_accuracy` is given. Otherwise it is the worst
     device's energy over its budget, at most `_MOST_ENERGY`.
     """
-    summaries = {label: summarise(run).mean(numeric_only=True) for label, run in runs.items()}
+    means = {point: runs.mean(numeric_only=True) for point, runs in summaries.items()}
     if least_accuracy is None:
-        quality = {label: s["worst_energy_ratio"] for label, s in summaries.items()}
-        lack = {label: value - _MOST_ENERGY for label, value in quality.items()}
+        quality = {point: mean["worst_energy_ratio"] for point, mean in means.items()}
+        lack = {point: value - _MOST_ENERGY for point, value in quality.items()}
     else:
-        quality = {label: 100 * s["final_accuracy"] for label, s in summaries.items()}
-        lack = {label: least_accuracy - value for label, value in quality.items()}
-    good = [label for label, value in lack.items() if value <= 0]
+        quality = {point: 100 * mean["final_accuracy"] for point, mean in means.items()}
+        lack = {point: least_accuracy - value for point, value in quality.items()}
+    good = [point for point, value in lack.items() if value <= 0]
     if good:
-        best = min(good, key=lambda label: summaries[label]["total_time"])
+        best = min(good, key=lambda point: means[point]["total_time"])
     else:
-        best = min(lack, key=lambda label: lack[label])
+        best = min(lack, key=lambda point: lack[point])
     return best, quality[best], bool(good)
 
 
@@ -325,15 +327,15 @@ def bound(options: Options, name: str) -> Figure:
     # nu does not change the bounds.
     curves = [Curve(f"{nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
-    def draw(results: Results) -> Drawn:
+    def draw(results: Comparison) -> Drawn:
         data = []
         rows = []
         least = late_rounds(results.bounds)["bound"].mean()
-        for nu, run in zip(values, results.runs().values(), strict=True):
-            late = late_rounds(run)
+        for nu, (_, rounds) in zip(values, by_policy(results.rounds), strict=True):
+            late = late_rounds(rounds)
             gap = 100 * (late["priced_objective"].mean() / least - 1)
             queue = late["mean_queue"].mean()
-            energy = run.groupby("seed")["worst_energy_ratio"].last().mean()
+            energy = rounds.groupby("seed")["worst_energy_ratio"].last().mean()
             data.append({"nu": nu, "gap": gap, "queue": queue, "energy": energy})
             row = {"scenario": name, "nu": superscripts(f"{nu:.3g}")}
             row |= {
@@ -415,6 +417,6 @@ def late_rounds(table: pd.DataFrame) -> pd.DataFrame:
     return late
 
 
-def total_time(rounds: pd.DataFrame) -> float:
+def total_time(runs: pd.DataFrame) -> float:
     """Mean over seeds of the time of all rounds [s]."""
-    return float(rounds.groupby("seed")["elapsed_time"].last().mean())
+    return float(runs["total_time"].mean())

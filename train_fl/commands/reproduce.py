@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_edge_env.checks import one_of
-from policies.benchmark.experiment import Setting, run_settings
-from policies.benchmark.options import RunOptions
+from policies.benchmark.comparison import compare_settings
 from policies.benchmark.results_folder import Kind, claimed, described, write_csv
+from policies.benchmark.setting import Setting
 from policies.report.figures import save_figure
 from train_fl.commands import paper
 from train_fl.commands.console import print_whole, progress_console
-from train_fl.commands.options import flags_given, number_of_seeds
+from train_fl.commands.options import RunOptions, flags_given, number_of_seeds
 from train_fl.commands.paper import Figure
-from train_fl.commands.settings import Scheduler, make_entrant, make_training
-from train_fl.options import PlaceFlags
+from train_fl.commands.settings import PolicySpec, make_run, make_training
+from train_fl.training_options import PlaceFlags
 
 # The figures by name, and the options that only some of them have.
 _FIGURES: dict[str, tuple[Callable[[paper.Options, str], Figure], tuple[str, ...]]] = {
@@ -65,6 +65,7 @@ def reproduce(options: Options, console: Console) -> None:
     unused += flags_given(options.run, "checkpoint_every")
     if unused and not options.train:
         raise ValueError(f"{unused[0]} needs training: add --train")
+    execution = options.run.execution()
     names = options.scenarios
     figures = [make(options, name) for name in names]
     settings = [setting(options, *each) for each in zip(figures, names, strict=True)]
@@ -72,8 +73,8 @@ def reproduce(options: Options, console: Console) -> None:
     stored = [described(each.scenario) for each in settings]
     given = {one.name: getattr(options, one.name) for one in fields(paper.Options)}
     given |= {name: getattr(options.training, name) for name in ("eval_every", "device")}
-    with claimed(folder, kind, options.run, given, stored):
-        results = run_settings(settings, folder, options.run, progress_console())
+    with claimed(folder, kind, given, stored, overwrite=options.run.overwrite):
+        results = compare_settings(settings, folder, progress_console(), **execution)
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
         paths = [folder / name for name in files[:2]]
         save_figure([each.panels for each in drawn], paths, rows_apart=len(drawn) > 1)
@@ -91,12 +92,13 @@ def reproduce(options: Options, console: Console) -> None:
 
 def setting(options: Options, figure: Figure, name: str) -> Setting:
     """The setting of a system, trained on the data set of the same name."""
-    entrants = []
-    for label, policy, scenario in figure.curves:
+    runs = []
+    for curve in figure.curves:
+        scenario = curve.scenario
         training = None
         if options.train:
             training = make_training(scenario, name, vars(options.training))
             scenario = training.scenario
-        entrants.append(make_entrant(Scheduler(policy, label=label), scenario, training))
+        runs.append(make_run(PolicySpec(curve.policy, label=curve.label), scenario, training))
     seeds = range(number_of_seeds(options.seeds, options.train))
-    return Setting(name, tuple(entrants), seeds, bounded=figure.bounded)
+    return Setting(name, tuple(runs), seeds, bounded=figure.bounded)

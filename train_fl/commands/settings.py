@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fl_edge_env import Scenario
 from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.evaluate import check_target
-from policies.benchmark.experiment import Entrant, Setting
+from policies.benchmark.run import Run
+from policies.benchmark.setting import Setting
 from policies.registry import make_policy
 from train_fl.commands.options import CompareOptions
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class PolicySpec:
     """A policy by its name, as `policies.make_policy` takes it, with its options and label.
 
     The name may end with the compression of the updates after an ``@``: ``"uni-d@qsgd:4"``.
@@ -37,39 +38,37 @@ def split_compression(name: str) -> tuple[str, str]:
     return (name, "") if in_path or not scheduler else (scheduler, compression)
 
 
-def make_entrant(
-    scheduler: Scheduler, scenario: Scenario, training: TrainingEnvFactory | None
-) -> Entrant:
+def make_run(spec: PolicySpec, scenario: Scenario, training: TrainingEnvFactory | None) -> Run:
     """A policy as the commands run it; DivFL gets the label histograms of the task."""
-    options = dict(scheduler.options)
-    name, compression = split_compression(scheduler.name)
+    options = dict(spec.options)
+    name, compression = split_compression(spec.name)
     if compression:
         scenario = scenario.replace(compression=compression)
         training = None if training is None else training.in_system(scenario)
     if name == "divfl" and training is not None:
         options = {"label_histogram": training.make_task().label_histogram} | options
     policy = make_policy(name, scenario, **options)
-    label = scheduler.label or f"{policy.name}{compression and f', {compression}'}"
-    return Entrant(label, policy, scenario, training)
+    label = spec.label or f"{policy.name}{compression and f', {compression}'}"
+    return Run(label, policy, scenario, make_env=training)
 
 
 def make_setting(
     name: str,
     options: CompareOptions,
-    schedulers: Sequence[Scheduler],
+    specs: Sequence[PolicySpec],
     *,
     in_file: bool = False,
 ) -> Setting:
     """The setting that options describe; `ValueError` if one is wrong.
 
-    In a leaderboard's file, a setting without training leaves out schedulers that need training.
-    There all schedulers have the setting's uploads, because ranks compare schedulers only.
+    In a leaderboard's file, a setting without training leaves out policies that need training.
+    There all policies have the setting's uploads, because ranks compare schedulers only.
     """
-    for one in schedulers if in_file else ():
-        compression = split_compression(one.name)[1]
+    for spec in specs if in_file else ():
+        compression = split_compression(spec.name)[1]
         if compression:
             raise ValueError(
-                f"a leaderboard ranks schedulers with equal uploads, got {one.name!r}: give the "
+                f"a leaderboard ranks schedulers with equal uploads, got {spec.name!r}: give the "
                 f"setting compression = {compression!r}, or use fl-edge compare"
             )
     seeds = options.seed_range()
@@ -84,22 +83,21 @@ def make_setting(
                 "--no-train"
             )
         # The task determines the size of a user-defined compression.
-        keep = set() if options.training.fit_scenario else options.fields_given() - {"compression"}
+        keep = set() if options.training.fit_scenario else options.names_given() - {"compression"}
         task = dataset_of(options)
-        more = options.training_options()
-        training = make_training(scenario, task, more, keep)
+        training = make_training(scenario, task, options.training_options(), keep)
         scenario = training.scenario
     check_target(options.training.target_accuracy)
-    entrants = [make_entrant(one, scenario, training) for one in schedulers]
-    learners = [one for one in entrants if in_file and not trained and one.policy.needs_training]
-    if learners and len(learners) == len(entrants):
+    runs = [make_run(spec, scenario, training) for spec in specs]
+    learners = [run for run in runs if in_file and not trained and run.policy.needs_training]
+    if learners and len(learners) == len(runs):
         raise ValueError("all its schedulers need training")
     return Setting(
         name,
-        tuple(one for one in entrants if one not in learners),
+        tuple(run for run in runs if run not in learners),
         seeds,
         target=options.training.target_accuracy if trained else None,
-        left_out={one.label: "needs training" for one in learners},
+        left_out={run.label: "needs training" for run in learners},
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fl_edge_env.checks import did_you_mean
-from policies.user_code import load_own, names_own, running_own
+from policies.user_code import is_reference, load_reference, user_errors
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.femnist import femnist
 from train_fl.data.images import cifar10, digits, fashion_mnist
@@ -33,7 +33,7 @@ DATASETS = {
 
 
 def _call(function: Callable[[], object], name: str) -> Dataset:
-    with running_own(f"{name}() fails"):
+    with user_errors(f"{name}() fails"):
         dataset = function()
     if not isinstance(dataset, Dataset):
         raise ValueError(f"{name} must return a Dataset, got {type(dataset).__name__}")
@@ -46,8 +46,8 @@ def own_dataset(name: str) -> Dataset:
     The function takes no arguments and returns a `Dataset`. Raises `ValueError` if the function is
     missing, fails, returns something else, or returns different data on each call.
     """
-    if names_own(name):
-        function = load_own(name, kind="function that returns a Dataset", fits=callable)
+    if is_reference(name):
+        function = load_reference(name, kind="function that returns a Dataset", fits=callable)
         dataset = _call(function, name)
         # The main process checks this once; workers need not.
         once = multiprocessing.current_process().name == "MainProcess"

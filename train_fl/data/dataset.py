@@ -17,7 +17,7 @@ from torch import Tensor
 from fl_edge_env.checks import check_unmasked
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
-from policies.user_code import running_own
+from policies.user_code import user_errors
 from train_fl.modes import default_modes
 
 # Keeps one wrong label from filling the memory with empty classes.
@@ -101,7 +101,7 @@ class Dataset:
         if self.augment is None:
             return
         inputs = self.train_inputs[:64]
-        with running_own("augment(inputs, rng) fails"):
+        with user_errors("augment(inputs, rng) fails"):
             one, other = (self.augment(inputs.clone(), np.random.default_rng(0)) for _ in range(2))
         if _kind(one) != _kind(inputs) or not torch.isfinite(one).all():
             raise ValueError(

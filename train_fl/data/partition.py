@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from fl_edge_env.checks import per_device
 from fl_edge_env.typing import FloatArray, IntArray
 from train_fl.data.dataset import Dataset
-from train_fl.options import TrainingOptions
+from train_fl.training_options import TrainingOptions
 
 
 def split(

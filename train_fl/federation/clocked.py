@@ -118,10 +118,10 @@ class Clocked(EmulatedRounds):
                 f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
                 "unknown: use nodes of grid.get_node_ids()"
             )
-        there = self._observation.get("available", np.ones(self.scenario.num_devices))
+        available = self._observation.get("available", np.ones(self.scenario.num_devices))
         pairs = [*zip(nodes, messages, strict=True)]
         sent = {self._device_of[node]: each for node, each in pairs if node in self._device_of}
-        cohort = [device for device in sent if there[device]]
+        cohort = [device for device in sent if available[device]]
         self._sent = {node: _first(message.content.array_records) for node, message in pairs}
         self._nobody = not cohort
         if self._nobody:

@@ -19,8 +19,8 @@ from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import contributions
 from fl_edge_env.checks import finite_or_zero, is_integer, natural_number
 from policies.base import check_scenario
-from policies.benchmark.episode import Records
-from policies.benchmark.summary import summarise
+from policies.benchmark.records import Recorder
+from policies.benchmark.summary import labelled, summarise
 from train_fl.federation.messages import DEVICE, Read, named, read_replies
 from train_fl.task import Task, TrainingSeeds
 
@@ -37,7 +37,7 @@ class EmulatedRounds:
         self.seed = natural_number("seed", seed)
         self._wait = finite_or_zero("wait", wait)
         self._env = FLEdgeEnv(scenario)
-        self._records = Records(scenario, 1, None)
+        self._recorder = Recorder(scenario, [self.seed])
         self._observation, _ = self._env.reset(seed=self.seed)
 
     @property
@@ -47,9 +47,10 @@ class EmulatedRounds:
         The status is a dash, as one seed does not determine it. The influence assumes that updates
         are weighted by samples, or by draws in sampled decisions.
         """
-        if not self._records.num_rounds:
+        if not self._recorder.num_rounds:
             raise ValueError("there is no result before the first round: call start")
-        return summarise(self._records.table(self.name, [self.seed])).assign(status="\N{EN DASH}")
+        rounds = labelled("policy", [(self.name, self._recorder.table())])
+        return summarise(rounds).assign(status="\N{EN DASH}")
 
     @property
     def train_config(self) -> ConfigRecord:
@@ -83,7 +84,7 @@ class EmulatedRounds:
     def _begin(self, grid: Grid) -> None:
         """Start an episode, and query the nodes' device numbers."""
         self._observation, _ = self._env.reset(seed=self.seed)
-        self._records = Records(self.scenario, 1, None)
+        self._recorder = Recorder(self.scenario, [self.seed])
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
         while len(nodes := list(grid.get_node_ids())) < count and time.monotonic() < deadline:
@@ -161,8 +162,8 @@ class EmulatedRounds:
             now = {lost: missing | self._info.get(lost, np.False_)}
             self._info = self._info | now
             account = account | now
-        self._records.add(self._decision, self._observation, self._reward, account, 0.0)
-        last = self._records.table(self.name, [self.seed]).iloc[-1]
+        self._recorder.add(self._decision, self._observation, self._reward, account, 0.0)
+        last = self._recorder.table().iloc[-1]
         return received, {
             "round-time": float(last["round_time"]),
             "elapsed-time": float(last["elapsed_time"]),

@@ -22,7 +22,7 @@ def test_cell__places_are_uniform_over_the_area_of_the_ring():
     assert stats.kstest(share, "uniform").pvalue > 1e-3
 
 
-def test_cell__means_follow_the_path_loss_and_the_shadowing_that_is_cut():
+def test_cell__means_follow_path_loss_and_truncated_shadowing():
     channel = CellChannel(mean=0.2, shadowing_db=6.0, place_seed=1)
     mean = channel.device_mean(20_000)
     assert mean.mean() == pytest.approx(0.2)
@@ -60,7 +60,7 @@ def test_cell__a_user_stays_whatever_the_seed_of_the_episode():
     assert not np.array_equal(distances, CellChannel(place_seed=1).distances(8))
 
 
-def test_cell__bounds_hold_for_one_far_user_among_near_ones_and_the_other_way_round():
+def test_cell__bounds_hold_for_one_far_or_one_near_user():
     # The worst case that can occur: all others at the other end of the ring and of the shadowing.
     channel = CellChannel(shadowing_db=0.0, radius_m=200.0)
     ratio = 2**3.67

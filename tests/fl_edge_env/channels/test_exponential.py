@@ -30,7 +30,7 @@ def test_exponential__clipping_moves_the_outliers_to_the_ends(m, low, high):
 @pytest.mark.parametrize(
     ("m", "low", "high"), [(0.1, 0.01, 0.5), (2.0, 0.5, 3.0), (0.001, 0.05, 0.5)]
 )
-def test_exponential__resampling_gives_the_truncated_distribution(m, low, high):
+def test_exponential__resampling_truncates_the_distribution(m, low, high):
     channel = ExponentialChannel(m, low, high, filter="resample")
     gain = channel.draw(np.random.default_rng(1), COUNT, 1).ravel()
     law = stats.truncexpon(b=(high - low) / m, loc=low, scale=m)

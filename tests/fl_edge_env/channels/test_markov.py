@@ -9,7 +9,7 @@ from fl_edge_env import MarkovChannel
 CHAIN = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
 
 
-def test_markov__transitions_have_the_given_frequencies_from_the_first_round_on():
+def test_markov__transitions_have_the_given_frequencies():
     gains = CHAIN.draw(np.random.default_rng(0), 60, 2000)
     states = np.searchsorted(CHAIN.gains, gains)
     for index in (0, 59):

@@ -56,7 +56,7 @@ OWN = np.random.default_rng(1)
         lambda _, rounds, n, **__: np.full((rounds, n), 0.1 + 1e-14 * rounds),  # by rounding
     ],
 )
-def test_scenario__refuses_a_channel_of_which_two_blocks_are_not_two_draws(draw):
+def test_scenario__refuses_channels_that_repeat_their_blocks(draw):
     class Own(ExponentialChannel):
         pass
 
@@ -191,6 +191,6 @@ def test_channel__names_what_is_wrong(kind, fields, message):
 
 
 @pytest.mark.parametrize("channel", [CellChannel(least_distance_m=1e-90), UplinkChannel(1e4)])
-def test_scenario__refuses_a_channel_whose_gains_have_no_finite_bounds(channel):
+def test_scenario__refuses_channels_without_finite_bounds(channel):
     with pytest.raises(ValueError, match=r"the channel's gain_m.* must be positive and finite"):
         Scenario(channel=channel)

@@ -44,7 +44,7 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
     assert starts == set(range(5))  # by chance once in 1,500 sets of seeds
 
 
-def test_unordered__has_the_distribution_of_each_device_and_nothing_else(table, tmp_path):
+def test_unordered__has_each_devices_distribution(table, tmp_path):
     table.to_csv(tmp_path / "trace.csv", index=False)
     channel = TraceChannel(tmp_path / "trace.csv")
     view = channel.unordered()
@@ -97,7 +97,7 @@ def test_trace__needs_one_row_for_each_pair_of_round_and_device(tmp_path, pairs)
         TraceChannel(path)
 
 
-def test_trace__of_few_rows_takes_little_memory_whatever_its_numbers(tmp_path):
+def test_trace__of_few_rows_takes_little_memory(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("round,device,gain\n1000000000000000,0,0.1\n")
     with little_memory(), pytest.raises(ValueError, match="one row for each pair"):

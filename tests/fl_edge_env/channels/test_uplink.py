@@ -44,7 +44,7 @@ def test_uplinks__rates_have_the_measured_moments_in_the_preset():
     assert np.all(rate <= 5.001 * mean)
 
 
-def test_uplinks__stay_with_a_device_and_each_is_as_frequent_as_the_others():
+def test_uplinks__stay_with_a_device_and_are_equally_frequent():
     channel = UplinkChannel(place_seed=2)
     np.testing.assert_array_equal(channel.uplinks(57)[:30], channel.uplinks(30))
     np.testing.assert_array_equal(np.bincount(channel.uplinks(57)), 3)

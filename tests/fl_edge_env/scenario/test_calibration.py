@@ -31,7 +31,7 @@ def test_calibration__by_a_loop_over_unequal_devices(channel):
     assert pytest.approx(11 * sum(squares) / 4 / (1.5 * mean_time), rel=1e-12) == scenario.V
 
 
-def test_weights__that_are_given_take_the_place_of_the_calibrated_ones():
+def test_weights__given_replace_calibrated_ones():
     calibrated = Scenario.cifar10(mu=0.5, nu=2e4)
     given = Scenario.cifar10(lambda_=calibrated.lambda_, V=calibrated.V)
     assert (given.lambda_, given.V) == (calibrated.lambda_, calibrated.V)
@@ -41,7 +41,7 @@ def test_weights__that_are_given_take_the_place_of_the_calibrated_ones():
     assert Scenario.cifar10(lambda_=0).lambda_ == 0
 
 
-def test_scenario__warns_where_the_budget_is_what_the_nominal_point_spends():
+def test_scenario__warns_of_a_budget_at_the_nominal_point():
     with pytest.warns(UserWarning, match=r"within 0.148 J of .* 10.5 J: .* V = 0.38 J") as caught:
         Scenario.cifar10(energy_budget_j=10.5)
     assert caught[0].filename == __file__
@@ -64,7 +64,7 @@ def test_scenario__warns_of_budgets_that_no_sampling_meets():
         Scenario.cifar10(energy_budget_j=0.999 * least)
 
 
-def test_deadline__that_nobody_can_meet_is_warned_of_with_the_numbers():
+def test_deadline__that_nobody_can_meet_is_a_warning():
     system = Scenario.femnist(num_devices=6)
     time, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     least = time.min()

@@ -88,7 +88,7 @@ def test_scenario__has_the_speeds_rates_and_times_of_the_log(load, bytes_up, com
     np.testing.assert_allclose(scenario.energy_budget_j, 100 * energy, rtol=0.01)
 
 
-def test_scenario__has_medians_where_times_vary_and_some_are_far_off(load):
+def test_scenario__has_the_medians_of_varying_times(load):
     table = log(rounds=3000)
     rng = np.random.default_rng(0)
     rate = 8 * table["bytes_up"] / table["up_s"] * (1 + 0.2 * rng.standard_normal(len(table)))
@@ -114,7 +114,7 @@ def test_devices__are_in_sorted_order_numbers_before_names(load):
     np.testing.assert_array_equal(scenario.num_samples, SAMPLES[[4, 2, 1, 3, 0]])
 
 
-def test_times__that_were_not_measured_are_the_median_of_the_others(load):
+def test_times__not_measured_are_the_median_of_others(load):
     table = log()
     table.loc[table["device"] == 2, "train_s"] = np.nan
     table.loc[table["device"] == 4, "up_s"] = np.nan

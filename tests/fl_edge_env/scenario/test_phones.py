@@ -25,7 +25,7 @@ def test_speeds__have_the_measured_quantiles_in_random_order():
     assert abs(np.corrcoef(speed, np.arange(50_000))[0, 1]) < 4 / np.sqrt(50_000)
 
 
-def test_phones__take_the_same_power_at_full_speed_and_energy_as_their_budgets():
+def test_phones__power_and_energy_scale_with_budgets():
     scenario = Scenario.phones(num_devices=30)
     speed = phone_speeds(30)
     np.testing.assert_allclose(scenario.f_max, 2e9 * speed)
@@ -35,7 +35,7 @@ def test_phones__take_the_same_power_at_full_speed_and_energy_as_their_budgets()
     np.testing.assert_allclose(compute / scenario.energy_budget_j, compute[0] / 15 * speed[0])
 
 
-def test_with_phones__makes_of_the_cifar10_system_the_devices_of_the_preset():
+def test_with_phones__makes_the_devices_of_the_preset():
     mixed = with_phones(Scenario.cifar10())
     preset = Scenario.phones()
     for name in preset.per_device_fields:
@@ -57,7 +57,7 @@ def test_phones__every_budget_binds_inside_the_range():
     assert np.all(scenario.energy_budget_j < high)
 
 
-def test_cell__is_the_cifar10_system_but_for_its_channel_and_a_noise_density():
+def test_cell__differs_from_cifar10_in_channel_and_noise_alone():
     cell = Scenario.cell(num_devices=10)
     paper = Scenario.cifar10(num_devices=10)
     assert cell.channel == CellChannel()
@@ -67,7 +67,7 @@ def test_cell__is_the_cifar10_system_but_for_its_channel_and_a_noise_density():
 
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
 @pytest.mark.parametrize("name", ["cell", "phones", "mobile"])
-def test_noise__is_the_papers_to_the_bit_with_two_devices_a_round_and_else_of_its_density(name):
+def test_noise__is_the_papers_for_two_devices_a_round(name):
     preset = Scenario.preset(name)
     paper = Scenario.preset(name, noise_power_w=0.01)
     assert (preset.noise_power_w, preset.V, preset.lambda_) == (0.01, paper.V, paper.lambda_)
@@ -78,7 +78,7 @@ def test_noise__is_the_papers_to_the_bit_with_two_devices_a_round_and_else_of_it
         assert paper.replace(cohort_size=size).noise_power_w == 0.01
 
 
-def test_with_proportional_work__all_compute_as_long_and_as_much_in_all():
+def test_with_proportional_work__all_compute_equally_long():
     scenario = Scenario.phones(num_samples=np.linspace(100.0, 700.0, 120))
     shared = with_proportional_work(scenario)
     times = shared.local_epochs * 3e9 * shared.num_samples / shared.f_max

@@ -78,7 +78,7 @@ def test_num_devices__means_the_same_at_every_door(number, tmp_path):
     assert own.replace(num_devices=40).num_samples[0] == pytest.approx(number / 1e9)
 
 
-def test_replace__keeps_common_values_for_another_number_of_devices():
+def test_replace__keeps_common_values_for_more_devices():
     assert Scenario.cifar10().replace(num_devices=500).f_max.shape == (500,)
     with pytest.raises(ValueError, match=r"num_samples must .*shape \(7,\), got shape \(120,\)"):
         Scenario.femnist().replace(num_devices=7)
@@ -98,7 +98,7 @@ PAIRS = [("lambda_", "mu"), ("V", "nu"), ("noise_density_w_hz", "noise_power_w")
 
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
 @pytest.mark.parametrize(("field", "other"), PAIRS)
-def test_fields__that_stand_for_each_other_take_each_others_place(field, other):
+def test_fields__that_replace_each_other_do_so(field, other):
     one = {field: 10.0}
     two = {other: 2.0}
     assert Scenario(**one).replace(**two) == Scenario(**two) != Scenario()

@@ -39,7 +39,7 @@ def test_file__keeps_every_digit(tmp_path_factory, number, budgets):
     assert not any(name in path.read_text() for name in (*options, "upload_failure"))
 
 
-def test_file__has_the_options_of_uplinks_only_where_they_are_given(tmp_path):
+def test_file__has_options_of_uplinks_only_where_given(tmp_path):
     path = tmp_path / "phones.toml"
     plain = Scenario.phones(num_devices=2)
     plain.save(path)
@@ -126,7 +126,7 @@ def test_file__a_hostile_one_is_refused_by_name(tmp_path, text, message):
     assert "mine.toml" in str(raised.value)
 
 
-def test_file__a_missing_one_a_folder_a_pipe_or_a_device_is_named(tmp_path):
+def test_file__of_the_wrong_kind_is_named(tmp_path):
     (tmp_path / "folder.toml").mkdir()
     os.mkfifo(tmp_path / "pipe.toml")
     for name in ("none.toml", "folder.toml", "pipe.toml", "/dev/zero"):
@@ -134,7 +134,7 @@ def test_file__a_missing_one_a_folder_a_pipe_or_a_device_is_named(tmp_path):
             Scenario.load(tmp_path / name)
 
 
-def test_save__refuses_a_channel_that_is_derived_from_one_of_ours(tmp_path):
+def test_save__refuses_a_channel_derived_from_ours(tmp_path):
     class Own(ExponentialChannel):
         pass
 
@@ -144,7 +144,7 @@ def test_save__refuses_a_channel_that_is_derived_from_one_of_ours(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cifar10", "phones", "femnist"])
-def test_load__with_another_number_of_devices_is_the_preset_with_it(tmp_path, name):
+def test_load__with_another_number_of_devices_splits_anew(tmp_path, name):
     path = tmp_path / "scenario.toml"
     path.write_text(f'preset = "{name}"')
     assert Scenario.load(path, num_devices=60) == Scenario.preset(name, num_devices=60)

@@ -35,7 +35,7 @@ def priced_rounds(scenario: Scenario, seed: int, prices: np.ndarray, decide) -> 
     st.floats(0.1, 10),
     st.sampled_from([1, -1]),
 )
-def test_path_bound__no_sampled_decision_is_below_it_in_any_round(fields, seed, price, scale, sign):
+def test_path_bound__no_sampled_decision_is_below_it(fields, seed, price, scale, sign):
     scenario = Scenario(**fields)
     rng = np.random.default_rng(seed)
     # Prices around those at which a budget costs as much as the rest.
@@ -68,7 +68,7 @@ def test_penalty_prices__do_not_depend_on_the_weight_of_time():
     assert (penalty_prices(scenario.replace(energy_budget_j=10.0)) == 0).all()
 
 
-def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
+def test_lower_bound__holds_for_all_policies_at_their_energy():
     # With average energy e, weak duality gives: penalty >= bound - multiplier . (e - budget).
     scenario = Scenario.digits(num_rounds=400)
     bound, rough = (lower_bound(scenario, num_samples=n) for n in (4000, 40))
@@ -82,7 +82,7 @@ def test_lower_bound__holds_for_every_policy_at_the_energy_it_used():
         assert np.mean(priced) >= bound.value - noise
 
 
-def test_lower_bound__no_other_multiplier_gives_a_much_better_bound():
+def test_lower_bound__no_multiplier_is_much_better():
     # The dual function is concave and largest at the best multiplier.
     scenario = Scenario.digits()
     bound = lower_bound(scenario, num_samples=500)

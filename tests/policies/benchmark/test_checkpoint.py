@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Opportunistic, Policy, UniD
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.episode import run_episode
+from policies.benchmark.play import play
 from train_fl import TrainingWrapper, make_task
 
 RUN = {"queue": np.arange(4.0), "round": 5}
 
 
-def test_checkpoint__gives_back_what_was_saved_until_it_is_removed(cache):
+def test_checkpoint__returns_what_was_saved_until_removed(cache):
     data = np.arange(10**5)
     one = Checkpoint("a", 1)
     other = Checkpoint("b", 1)
@@ -113,12 +113,12 @@ def assert_same(run, expected) -> None:
     assert (run.rounds["real_time"] > 0).all()
     rounds, others = (one.rounds.drop(columns="real_time") for one in (run, expected))
     pd.testing.assert_frame_equal(rounds, others, check_exact=True)
-    np.testing.assert_equal(tuple(run.devices), tuple(expected.devices))
+    np.testing.assert_equal(tuple(run.accounts), tuple(expected.accounts))
 
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("kind", [LROA, DivFL, Opportunistic])
-def test_run_episode__stopped_twice_ends_in_the_same_result(
+def test_play__stopped_twice_ends_in_the_same_result(
     scenario, make_env, kind, monkeypatch, tmp_path
 ):
     class Local(kind):
@@ -133,18 +133,18 @@ def test_run_episode__stopped_twice_ends_in_the_same_result(
             return super().decide(observation)
 
     policy = Local(scenario)
-    whole = run_episode(policy, make_env(policy), scenario, [4], model=tmp_path / "whole.pt")
+    whole = play(policy, make_env(policy), scenario, [4], model=tmp_path / "whole.pt")
     checkpoint = Checkpoint("a", 3)
     for stop_at in (5, 8):
         monkeypatch.setattr(Interrupted, "stop_at", stop_at)
         with pytest.raises(KeyboardInterrupt):
-            run_episode(Local(scenario), make_env(policy), scenario, [4], checkpoint)
+            play(Local(scenario), make_env(policy), scenario, [4], checkpoint)
     monkeypatch.setattr(Interrupted, "stop_at", 11)
     env = make_env(policy)
     model = tmp_path / "resumed.pt"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        resumed = run_episode(Local(scenario), env, scenario, [4], checkpoint, model=model)
+        resumed = play(Local(scenario), env, scenario, [4], checkpoint, model=model)
     assert_same(resumed, whole)
     assert env.steps == 0  # the environment of the checkpoint went on
     assert model.read_bytes() == (tmp_path / "whole.pt").read_bytes()
@@ -161,17 +161,17 @@ class Unpicklable(UniD):
 @pytest.mark.parametrize(
     ("kind", "reason"), [(UniD, "Not a directory"), (Unpicklable, "cannot pickle '_thread.")]
 )
-def test_run_episode__goes_on_without_checkpoints_with_one_warning(
+def test_play__goes_on_without_checkpoints_with_one_warning(
     scenario, make_env, cache, monkeypatch, kind, reason
 ):
-    whole = run_episode(kind(scenario), make_env(UniD), scenario, [4])
+    whole = play(kind(scenario), make_env(UniD), scenario, [4])
     checkpoint = Checkpoint("a", 3)
     if reason == "Not a directory":
         cache.parent.joinpath("file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent / "file"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = run_episode(kind(scenario), make_env(UniD), scenario, [4], checkpoint)
+        run = play(kind(scenario), make_env(UniD), scenario, [4], checkpoint)
     messages = [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
     assert len(messages) == 1
     assert messages[0].startswith(f"cannot write the checkpoint {str(checkpoint.path)!r}: ")

@@ -16,15 +16,15 @@ import torch
 
 from fl_edge_env import Scenario
 from policies import LROA, UniD, UniS, make_policy
-from policies.benchmark.jobs import Job, code_hash, job_key
-from policies.benchmark.runner import JobsFailedError, run_jobs
+from policies.benchmark.run import Run, code_hash, run_key
+from policies.benchmark.runner import RunsFailedError, play_runs
 from train_fl import Dataset, TrainingEnvFactory, make_task
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 
 
 def key_of(policy, scenario=SCENARIO, seeds=(0,), **more) -> str:
-    return job_key(Job(policy, scenario, seeds, **more))
+    return run_key(Run(policy.name, policy, scenario, seeds, **more))
 
 
 def test_keys__change_with_every_input_and_with_nothing_else():
@@ -45,7 +45,7 @@ def test_keys__change_with_every_input_and_with_nothing_else():
 
 def test_keys__change_with_the_code_of_the_packages(monkeypatch, tmp_path):
     keys = []
-    monkeypatch.setattr("policies.benchmark.jobs.PACKAGES", (tmp_path,))
+    monkeypatch.setattr("policies.benchmark.run.PACKAGES", (tmp_path,))
     for code in ("a = 1", "a = 2"):
         (tmp_path / "code.py").write_text(code)
         code_hash.cache_clear()
@@ -144,19 +144,19 @@ import runpy, sys, warnings
 warnings.simplefilter("ignore")
 from fl_edge_env import Scenario
 from policies import make_policy
-from policies.benchmark.jobs import Job, job_key
-from policies.user_code import load_own
+from policies.benchmark.run import Run, run_key
+from policies.user_code import load_reference
 
 scenario = Scenario.digits(num_devices=4, num_rounds=3)
 names = sys.argv[1:]
 for name in names:
-    load_own(f"{name}:Mine", kind="class", fits=callable)
-mine = load_own(f"{names[0]}:policies", kind="function", fits=callable)
+    load_reference(f"{name}:Mine", kind="class", fits=callable)
+mine = load_reference(f"{names[0]}:policies", kind="function", fits=callable)
 for policy in mine(scenario):
-    print(job_key(Job(policy, scenario, (3,))))
-changed = load_own(f"{names[0]}:changed", kind="function", fits=callable)
+    print(run_key(Run(policy.name, policy, scenario, (3,))))
+changed = load_reference(f"{names[0]}:changed", kind="function", fits=callable)
 for level in (1, 2):
-    print(job_key(Job(changed(level)(scenario), scenario, (3,))))
+    print(run_key(Run("it", changed(level)(scenario), scenario, (3,))))
 """
 
 
@@ -190,7 +190,7 @@ def keys_in(folder: Path, *names: str, seed: str = "0") -> list[str]:
     return done.stdout.split()
 
 
-def test_keys__know_the_code_that_a_policy_uses_and_are_the_same_in_each_process(folders):
+def test_keys__know_a_policys_code_and_are_equal_everywhere(folders):
     one, two = folders
     first = keys_in(one, "mine.py")
     assert len(set(first)) == len(first)
@@ -247,26 +247,26 @@ class Locked(UniS):
         self.lock = threading.Lock()
 
 
-def test_run_jobs__what_cannot_be_hashed_runs_without_being_kept(tmp_path):
-    jobs = [Job(kind(SCENARIO), SCENARIO, (0,)) for kind in (Locked, UniD)]
+def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
+    runs = [Run(kind.__name__, kind(SCENARIO), SCENARIO, (0,)) for kind in (Locked, UniD)]
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match="results of Locked, .* are not kept") as caught:
-            played = run_jobs(jobs, folder=tmp_path)
+            played = play_runs(runs, folder=tmp_path)
         assert len(caught) == 1
         assert [len(one.rounds) for one in played] == [3, 3]
-        assert [path.stem for path in tmp_path.iterdir()] == [job_key(jobs[1])]
+        assert [path.stem for path in tmp_path.iterdir()] == [run_key(runs[1])]
 
 
-def test_run_jobs__a_reset_that_ends_the_program_is_a_failure(tmp_path):
-    jobs = [Job(Quits(SCENARIO), SCENARIO, (0,))]
-    with pytest.warns(RuntimeWarning, match="results of Quits"), pytest.raises(JobsFailedError):
-        run_jobs(jobs, folder=tmp_path)
+def test_play_runs__a_reset_that_ends_the_program_is_a_failure(tmp_path):
+    runs = [Run("Quits", Quits(SCENARIO), SCENARIO, (0,))]
+    with pytest.warns(RuntimeWarning, match="results of Quits"), pytest.raises(RunsFailedError):
+        play_runs(runs, folder=tmp_path)
 
 
-def test_run_jobs__refuses_two_runs_that_would_share_a_result(tmp_path):
-    jobs = [Job(UniD(SCENARIO), SCENARIO, (0,), title=title) for title in ("One", "Two")]
+def test_play_runs__refuses_two_runs_that_would_share_a_result(tmp_path):
+    runs = [Run(label, UniD(SCENARIO), SCENARIO, (0,)) for label in ("One", "Two")]
     with pytest.raises(ValueError, match=r"^One, seeds \[0\], and Two, .* are the same run"):
-        run_jobs(jobs, folder=tmp_path)
+        play_runs(runs, folder=tmp_path)
 
 
 def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
@@ -276,8 +276,8 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
         "        class Local: pass\n        self.kinds = (Local, Local())\n"
     )
     policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    jobs = [Job(policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    runs = [Run(policy.name, policy, SCENARIO, (seed,)) for seed in (0, 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run_jobs(jobs, folder=tmp_path / "jobs", workers=2)
-    assert len(list((tmp_path / "jobs").iterdir())) == 2
+        play_runs(runs, folder=tmp_path / "runs", workers=2)
+    assert len(list((tmp_path / "runs").iterdir())) == 2

@@ -11,8 +11,8 @@ from fl_edge_env import Scenario, physics
 from fl_edge_env.observations import available_devices
 from policies import LROA, Opportunistic, Policy, evaluate, lower_bound, make_policy
 from policies.benchmark.bounds import Prices, outcome_path_bound
-from policies.benchmark.jobs import BoundJob, Job
-from policies.benchmark.runner import run_jobs
+from policies.benchmark.run import BoundRun, Run
+from policies.benchmark.runner import play_runs
 from policies.outcome import DualPrices
 from tests.fl_edge_env.test_round import random_decision
 from tests.support import field_values
@@ -68,9 +68,9 @@ def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
         LROA(scenario),
         Opportunistic(scenario, prices=outcome, start="cold"),
     ]
-    jobs = [Job(policy, scenario, (seed % 1000,), None, prices) for policy in policies]
-    work = [*jobs, BoundJob(scenario, seed % 1000, prices)]
-    *runs, bounds = (played.rounds for played in run_jobs(work))
+    runs = [Run(policy.name, policy, scenario, (seed % 1000,), None, prices) for policy in policies]
+    work = [*runs, BoundRun(scenario, seed % 1000, prices)]
+    *runs, bounds = (played.rounds for played in play_runs(work))
     least = bounds["outcome_bound"].to_numpy()
     # What is added up may be far larger than the sum.
     size = outcome.energy @ scenario.energy_budget_j + np.abs(outcome.participation).sum()
@@ -86,8 +86,8 @@ def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40, **fields)
     prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 20_000.0)))
     policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
-    work = [Job(policy, scenario, (0,), None, prices), BoundJob(scenario, 0, prices)]
-    rounds, bounds = (played.rounds for played in run_jobs(work))
+    work = [Run(policy.name, policy, scenario, (0,), None, prices), BoundRun(scenario, 0, prices)]
+    rounds, bounds = (played.rounds for played in play_runs(work))
     above = rounds["priced_outcome"] - bounds["outcome_bound"]
     assert -1e-9 <= above.min() <= above.max() <= 2e-5 * rounds["round_time"].max()
 
@@ -111,9 +111,7 @@ def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
         ({"deadline_s": 9.0}, r"needs rounds without a deadline, got deadline_s = 9\.0"),
     ],
 )
-def test_evaluate__tells_the_gap_of_sampled_cohorts_where_it_can_and_of_all_the_other(
-    options, message
-):
+def test_evaluate__gaps_are_given_where_they_are_defined(options, message):
     scenario = Scenario.digits(num_devices=6, energy_budget_j=0.7, num_rounds=30, **options)
     policies = [LROA(scenario), RandomPolicy(scenario, chosen=True, seed=0)]
     table = evaluate(policies, scenario, [0, 1])
@@ -126,7 +124,7 @@ def test_evaluate__tells_the_gap_of_sampled_cohorts_where_it_can_and_of_all_the_
             lower_bound(scenario)
 
 
-def test_outcome_gap__is_not_defined_where_a_policy_gives_bandwidths():
+def test_outcome_gap__is_undefined_with_own_bandwidths():
     scenario = Scenario.digits(num_devices=6, energy_budget_j=0.7, num_rounds=5)
     policies = [make_policy(f"best-channel:{r}", scenario) for r in ("dynamic", "dynamic-shared")]
     table = evaluate(policies, scenario, [0, 1])

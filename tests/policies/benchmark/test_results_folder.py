@@ -54,13 +54,13 @@ def test_commands__continue_in_their_folder(name, call, tmp_path, monkeypatch):
     for path in before:
         if path.parent == folder and path.suffix in (".csv", ".png", ".md"):
             path.unlink()
-    (folder / "jobs" / f".part-0-{'0' * 16}.npz").touch()  # left by a killed command
-    monkeypatch.setattr("policies.benchmark.jobs.run_episode", lambda *_: pytest.fail("ran"))
+    (folder / "records" / f".part-0-{'0' * 16}.npz").touch()  # left by a killed command
+    monkeypatch.setattr("policies.benchmark.run.play", lambda *_: pytest.fail("ran"))
     assert call(name, f"--out {folder}")[0] == 0
     assert contents(folder) == before
 
 
-def test_paper__a_finished_command_that_is_given_again_adds_table_and_figures(call, tmp_path):
+def test_paper__a_repeated_command_adds_table_and_figures(call, tmp_path):
     folder = tmp_path / "a_result"
     assert call("compare", f"--out {folder}")[0] == 0
     before = contents(folder)
@@ -68,7 +68,7 @@ def test_paper__a_finished_command_that_is_given_again_adds_table_and_figures(ca
     added = contents(folder).keys() - before.keys()
     assert {path.suffix for path in added} == {".tex", ".pdf"}
     assert r"\label{tab:a-result}" in (folder / "table.tex").read_text()
-    assert CompareOptions(output=OutputOptions(latex=True, pdf=True)).decisive() == {}
+    assert CompareOptions(output=OutputOptions(latex=True, pdf=True)).result_options() == {}
 
 
 def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch):

@@ -15,10 +15,10 @@ import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
-from policies.benchmark.episode import Episodes
-from policies.benchmark.experiment import Entrant, Setting
-from policies.benchmark.jobs import Job, job_key
-from policies.benchmark.runner import JobsFailedError, run_jobs
+from policies.benchmark.records import Record
+from policies.benchmark.run import Run, run_key
+from policies.benchmark.runner import RunsFailedError, play_runs
+from policies.benchmark.setting import Setting
 
 
 @pytest.fixture(scope="module")
@@ -27,25 +27,25 @@ def scenario() -> Scenario:
 
 
 @pytest.fixture
-def jobs(scenario: Scenario) -> list[Job]:
+def runs(scenario: Scenario) -> list[Run]:
     policies = [LROA(scenario), UniD(scenario), DivFL(scenario)]
     seeds = 0, 1, 2**64
-    return [Job(policy, scenario, (seed,)) for policy in policies for seed in seeds]
+    return [Run(policy.name, policy, scenario, (seed,)) for policy in policies for seed in seeds]
 
 
-def assert_equal(left: list[Episodes], right: list[Episodes]) -> None:
+def assert_equal(left: list[Record], right: list[Record]) -> None:
     assert len(left) == len(right)
     for a, b in zip(left, right, strict=True):
         pd.testing.assert_frame_equal(a.rounds, b.rounds, check_exact=True)
-        for one, other in zip(a.devices, b.devices, strict=True):
+        for one, other in zip(a.accounts, b.accounts, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-def test_run_jobs__only_what_is_missing_or_damaged_is_run(jobs, tmp_path, monkeypatch):
-    first = run_jobs(jobs, folder=tmp_path, workers=2)
-    names = [f"{job_key(job)}.npz" for job in jobs]
+def test_play_runs__only_what_is_missing_or_damaged_is_run(runs, tmp_path, monkeypatch):
+    first = play_runs(runs, folder=tmp_path, workers=2)
+    names = [f"{run_key(run)}.npz" for run in runs]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
-    assert_equal(first, run_jobs(jobs))
+    assert_equal(first, play_runs(runs))
     whole = (tmp_path / names[1]).read_bytes()
     (tmp_path / names[0]).unlink()
     (tmp_path / names[1]).write_bytes(whole[: len(whole) // 2])
@@ -56,11 +56,11 @@ def test_run_jobs__only_what_is_missing_or_damaged_is_run(jobs, tmp_path, monkey
         edited = dict(file) | {"rounds.round_time": file["rounds.round_time"] + 1.0}
     np.savez(tmp_path / names[3], **edited)
     (tmp_path / names[4]).write_bytes((tmp_path / names[5]).read_bytes())
-    run = Job.run
+    play = Run.play
     ran = []
-    monkeypatch.setattr(Job, "run", lambda job, *args: ran.append(job) or run(job, *args))
-    assert_equal(run_jobs(jobs, folder=tmp_path), first)
-    assert ran == jobs[:5]
+    monkeypatch.setattr(Run, "play", lambda run, *args: ran.append(run) or play(run, *args))
+    assert_equal(play_runs(runs, folder=tmp_path), first)
+    assert ran == runs[:5]
     assert (tmp_path / names[1]).read_bytes() == whole
 
 
@@ -87,10 +87,10 @@ class FullDisk(FLEdgeEnv):
         raise OSError(28, "No space left on device", str(path))
 
 
-def test_run_jobs__a_model_that_cannot_be_written_leaves_its_rounds(scenario, tmp_path):
-    jobs = [Job(UniD(scenario), scenario, (0,), lambda _: FullDisk(scenario))]
+def test_play_runs__a_lost_model_leaves_its_rounds(scenario, tmp_path):
+    runs = [Run("Uni-D", UniD(scenario), scenario, (0,), lambda _: FullDisk(scenario))]
     with pytest.warns(RuntimeWarning, match="the last model is lost, but the rounds are kept"):
-        (played,) = run_jobs(jobs, folder=tmp_path / "jobs", models=tmp_path / "models")
+        (played,) = play_runs(runs, folder=tmp_path / "runs", models=tmp_path / "models")
     assert len(played.rounds) == scenario.num_rounds
     assert not (tmp_path / "models").exists()
 
@@ -106,44 +106,45 @@ HERE = r" \(.*test_runner.py:\d+ in decide\)$"
         ("Caused", r"ValueError: no gain" + HERE),
     ],
 )
-def test_run_jobs__a_failure_is_one_line_and_stops_no_other(
+def test_play_runs__a_failure_is_one_line_and_stops_no_other(
     scenario, tmp_path, workers, kind, message
 ):
     names = f"{__file__}:{kind}", "uni-s", "uni-d"
-    jobs = [Job(make_policy(name, scenario), scenario, (0,)) for name in names]
-    message = rf"^1 job failed:\n{kind}, seeds \[0\]: {message}"
-    with pytest.raises(JobsFailedError, match=message) as raised:
-        run_jobs(jobs, folder=tmp_path, workers=workers)
-    assert [job.policy.name for job, _ in raised.value.failures] == [kind]
+    policies = [make_policy(name, scenario) for name in names]
+    runs = [Run(policy.name, policy, scenario, (0,)) for policy in policies]
+    message = rf"^1 run failed:\n{kind}, seeds \[0\]: {message}"
+    with pytest.raises(RunsFailedError, match=message) as raised:
+        play_runs(runs, folder=tmp_path, workers=workers)
+    assert [run.policy.name for run, _ in raised.value.failures] == [kind]
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_run_jobs__names_ten_failures_at_most(scenario):
-    jobs = [Job(Broken(scenario), scenario, (seed,)) for seed in range(12)]
-    with pytest.raises(JobsFailedError, match=r"^12 jobs failed:\n(Broken.*\n){10}and 2 more$"):
-        run_jobs(jobs)
+def test_play_runs__names_ten_failures_at_most(scenario):
+    runs = [Run("Broken", Broken(scenario), scenario, (seed,)) for seed in range(12)]
+    with pytest.raises(RunsFailedError, match=r"^12 runs failed:\n(Broken.*\n){10}and 2 more$"):
+        play_runs(runs)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
-        ({"backend": "dask"}, "backend must be 'processes' or 'ray', got 'dask'"),
+        ({"backend": "dask"}, "backend must be one of processes, ray, got 'dask'"),
         ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1, got 0"),
     ],
 )
-def test_run_jobs__names_what_is_wrong(jobs, options, message):
+def test_play_runs__names_what_is_wrong(runs, options, message):
     with pytest.raises(ValueError, match=message):
-        run_jobs(jobs, **options)
+        play_runs(runs, **options)
 
 
-def test_setting__trains_seeds_one_by_one_and_else_in_batches_that_fit_in_memory():
+def test_setting__has_batches_that_fit_into_memory():
     def seeds(training: bool = False, devices: int = 10) -> list[tuple[int, ...]]:
         system = Scenario.cifar10(num_devices=devices, lambda_=1.0, V=1.0)
         make_env = (lambda _: gym.make("FLEdge-v0", scenario=system)) if training else None
-        entrants = (Entrant("it", UniS(system), system, make_env),)
-        jobs, _ = Setting("", entrants, range(5, 16), bounded=False).work()
-        return [job.seeds for _, job in jobs]
+        unseeded = (Run("it", UniS(system), system, make_env=make_env),)
+        runs, _ = Setting("", unseeded, range(5, 16), bounded=False).seeded_runs()
+        return [run.seeds for run in runs]
 
     assert seeds(training=True) == [(seed,) for seed in range(5, 16)]
     assert seeds() == [tuple(range(5, 16))]
@@ -183,15 +184,15 @@ def test_compare__on_ray_finds_the_neighbours_of_a_policys_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
+def test_play_runs__ray_gives_the_same_locally_and_at_an_address(runs):
     # A process of its own: Ray leaves threads and sockets behind.
     code = (
         "import os, pandas as pd, pickle, sys\n"
         "from ray.cluster_utils import Cluster\n"
-        "from policies.benchmark.runner import run_jobs\n"
-        "jobs = pickle.load(sys.stdin.buffer)\n"
+        "from policies.benchmark.runner import play_runs\n"
+        "runs = pickle.load(sys.stdin.buffer)\n"
         "def run():\n"
-        "    played = run_jobs(jobs, workers=2, backend='ray')\n"
+        "    played = play_runs(runs, workers=2, backend='ray')\n"
         "    rounds = [one.rounds for one in played]\n"
         "    sys.stdout.write(pd.concat(rounds).to_csv(index=False))\n"
         "run()\n"
@@ -202,11 +203,11 @@ def test_run_jobs__ray_gives_the_same_locally_and_at_an_address(jobs):
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
-        input=pickle.dumps([dataclasses.replace(job) for job in jobs]),
+        input=pickle.dumps([dataclasses.replace(run) for run in runs]),
         capture_output=True,
         check=False,
         env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
     )
     assert result.returncode == 0, result.stderr.decode()[-2000:]
-    rounds = pd.concat(played.rounds for played in run_jobs(jobs))
+    rounds = pd.concat(played.rounds for played in play_runs(runs))
     assert result.stdout.decode() == 2 * rounds.to_csv(index=False)

@@ -35,7 +35,7 @@ def seen(env: FLEdgeEnv) -> np.ndarray:
 
 @pytest.mark.parametrize("credit", ["difference", "team"])
 @pytest.mark.parametrize("scenario", [SCENARIO, LATE, UNRELIABLE], ids=["plain", "late", "drop"])
-def test_devices__are_those_of_single_environments_and_rewarded_by_the_credit(scenario, credit):
+def test_devices__are_those_of_single_environments(scenario, credit):
     batch = BatchVecEnv(2, scenario, credit=credit)
     batch.seed(3)
     rows = batch.reset()
@@ -117,7 +117,7 @@ def test_batch__names_what_is_wrong(scenario, options, message):
         BatchVecEnv(2, scenario, **options)
 
 
-def test_batch__takes_presets_by_name_and_names_actions_of_another_shape():
+def test_batch__takes_presets_and_refuses_other_shapes():
     batch = BatchVecEnv(2, "digits")
     assert batch.num_envs == 2 * Scenario.digits().num_devices
     batch.reset()

@@ -43,7 +43,7 @@ def prices() -> DualPrices:
     return outcome_prices(UNEVEN)
 
 
-def test_outcome_prices__devices_meet_their_budgets_and_take_part_as_their_data_ask(prices):
+def test_outcome_prices__meet_budgets_and_participations(prices):
     gains = UNEVEN.channel.sample(np.random.default_rng(7), 6000, 8)
     solution = solve_round(gains, *prices, UNEVEN, V=1.0)
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, UNEVEN)
@@ -69,7 +69,7 @@ def test_outcome_prices__do_not_depend_on_the_horizon(prices):
     np.testing.assert_array_equal(outcome_prices(UNEVEN.replace(num_rounds=7)), prices)
 
 
-def test_outcome_prices__are_equal_only_for_devices_that_can_be_exchanged(prices):
+def test_outcome_prices__are_equal_for_exchangeable_devices(prices):
     for price in prices:
         pairs = price.reshape(4, 2)
         assert np.all(pairs[:, 0] == pairs[:, 1])
@@ -80,7 +80,7 @@ def test_outcome_prices__are_equal_only_for_devices_that_can_be_exchanged(prices
 
 
 @pytest.mark.parametrize(("spent", "took_part"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5), (2.0, 0.5)])
-def test_prices__are_settled_when_energy_and_participation_both_are(spent, took_part):
+def test_prices__settle_if_energy_and_participation_do(spent, took_part):
     scenario = Scenario.cifar10(num_devices=10)
     target = lyapunov.participation_target(scenario)
     settled = prices_module._is_settled(

@@ -156,7 +156,7 @@ def assert_best(solution: RoundSolution, reference: float, participation) -> flo
 
 
 @given(small_problems())
-def test_solve_round__finds_the_best_of_all_cohorts_that_meet_the_deadline(problem):
+def test_solve_round__finds_the_best_of_all_cohorts(problem):
     scenario, gain, queue, participation = problem
     solution = solve_round(gain, queue, participation, scenario, V=1.0)
     bound = bound_rounds(gain[None], queue, participation, scenario, tolerance=1e-6)[0]
@@ -186,7 +186,7 @@ def test_solve_round__finds_the_best_of_all_cohorts_that_meet_the_deadline(probl
 
 
 @given(small_problems(8), st.integers(0, 2**32 - 1))
-def test_bounds__are_below_cohorts_with_late_devices_and_rounds_of_the_first(problem, seed):
+def test_bounds__are_below_cohorts_with_late_devices(problem, seed):
     scenario, gain, queue, participation = problem
     bound = bound_rounds(gain[None], queue, participation, scenario)[0]
     rng = np.random.default_rng(seed)
@@ -227,7 +227,7 @@ def test_certificate__closes_in_the_paper_s_system(cohort_size, queue_scale):
 
 
 @pytest.mark.parametrize("tolerance", [1e-10, 1e-14])
-def test_certificate__is_as_tight_as_rounding_allows_where_intervals_run_out(tolerance):
+def test_certificate__is_tight_where_intervals_run_out(tolerance):
     scenario = Scenario.femnist(cohort_size=5)
     states = [random_state(scenario, seed) for seed in range(4)]
     states = map(np.stack, zip(*states, strict=True))
@@ -258,7 +258,7 @@ def test_solve_round__absent_devices_might_as_well_not_exist(problem, seed):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_solve_round__batch_equals_its_rows_in_any_number_of_threads(masked, monkeypatch):
+def test_solve_round__batch_equals_its_rows(masked, monkeypatch):
     monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)

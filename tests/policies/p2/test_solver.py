@@ -46,7 +46,7 @@ def small_problems(draw):
     return scenario, gain, queue * draw(st.sampled_from([0.0, 1e-6, 1.0, 1e3, 1e9]))
 
 
-def test_best_resources__root_of_the_power_equation_is_exact_at_every_scale():
+def test_best_resources__power_is_exact_at_every_scale():
     # Theorem 3 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8.
     x = np.geomspace(1e-8, 1e8, 33)
     scenario = Scenario(num_devices=33, cohort_size=1, noise_power_w=1.0, p_min=1e-12, p_max=1e12)
@@ -79,7 +79,7 @@ def test_solve_p2__never_above_the_cvxpy_route(preset):
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads(exact, monkeypatch):
+def test_solve_p2__batch_equals_single_bit_for_bit(exact, monkeypatch):
     monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
     scenario = Scenario.digits(mu=1e-3)
@@ -93,7 +93,7 @@ def test_solve_p2__batch_equals_single_bit_for_bit_in_any_number_of_threads(exac
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
-def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
+def test_certificate__closes_in_all_rounds_of_default_scenarios(preset):
     scenario = Scenario.preset(preset)
     simulator = Simulator(scenario, 1)
     policy = LROA(scenario)
@@ -105,7 +105,7 @@ def test_certificate__closes_in_every_round_of_the_default_scenarios(preset):
 
 
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
-def test_certificate__closes_where_one_device_takes_most_of_the_probability():
+def test_certificate__closes_where_one_device_has_most_of_q():
     # The dual of the whole problem leaves 12 to 14 % here.
     scenario = Scenario.digits(num_devices=20)
     for seed in range(5):
@@ -116,7 +116,7 @@ def test_certificate__closes_where_one_device_takes_most_of_the_probability():
 
 
 @given(small_problems(), st.booleans(), st.integers(0, 2**32 - 1))
-def test_solve_p2__decision_is_valid_and_none_lies_below_the_bound(problem, exact, seed):
+def test_solve_p2__no_valid_decision_is_below_the_bound(problem, exact, seed):
     scenario, gain, queue = problem
     solution = solve_p2(gain, queue, scenario, exact=exact)
     for name in ("f", "p"):
@@ -175,7 +175,7 @@ def test_solve_p2__exact_matches_a_global_search(problem):
 
 
 @pytest.mark.parametrize("scale", [10, 30, 100])
-def test_solve_p2__exact_leaves_the_local_minimum_in_which_the_descent_ends(scale):
+def test_solve_p2__exact_leaves_a_local_minimum(scale):
     scenario = Scenario(num_devices=2, cohort_size=7, mu=0.1, num_samples=[50.0, 800.0])
     excess = []
     for seed in range(10):
@@ -189,7 +189,7 @@ def test_solve_p2__exact_leaves_the_local_minimum_in_which_the_descent_ends(scal
     assert max(excess) > 0.1  # otherwise this says nothing about the other starts
 
 
-def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
+def test_solve_p2__paper_variant_ignores_queues_as_printed():
     # With Q = 1 everywhere both forms coincide; with other queues the derived form is better.
     scenario = Scenario.cifar10()
     gain, queue = random_state(scenario, 0)
@@ -201,7 +201,7 @@ def test_solve_p2__paper_variant_ignores_the_queue_in_the_concave_term():
     assert other[0].objective < other[1].objective
 
 
-def test_gap__is_relative_to_the_objective_where_that_is_larger_than_its_sampling_error():
+def test_gap__is_relative_to_the_larger_part_of_the_objective():
     scenario = Scenario.cifar10(num_devices=5)
     solution = solve_p2(*random_state(scenario, 0), scenario)
     distance = solution.objective - solution.lower_bound

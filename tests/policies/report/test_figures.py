@@ -16,9 +16,10 @@ from rich.console import Console
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, UniS
-from policies.benchmark.experiment import Entrant, Setting, run_settings
+from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.intervals import mean_interval
-from policies.benchmark.options import RunOptions
+from policies.benchmark.run import Run
+from policies.benchmark.setting import Setting
 from policies.benchmark.summary import summarise
 from policies.report.figures import (
     draw_accuracy_over_rounds,
@@ -29,7 +30,6 @@ from policies.report.figures import (
     save_figure,
     save_plots,
 )
-from policies.report.tables import Board
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def played() -> pd.DataFrame:
     """Rounds of three policies under two seeds."""
     scenario = Scenario.digits(num_devices=6, num_rounds=30)
     policies = [LROA(scenario), UniS(scenario), DivFL(scenario)]
-    entrants = tuple(Entrant(policy.name, policy, scenario) for policy in policies)
-    setting = Setting("", entrants, [3, 4], bounded=False)
-    (results,) = run_settings([setting], None, RunOptions(workers=1), Console(quiet=True))
+    runs = tuple(Run(policy.name, policy, scenario) for policy in policies)
+    setting = Setting("", runs, [3, 4], bounded=False)
+    (results,) = compare_settings([setting], None, Console(quiet=True))
     return results.rounds.assign(status="ok")
 
 
@@ -74,7 +74,7 @@ def test_energy__has_a_band_of_the_interval_over_several_seeds(played):
     np.testing.assert_allclose(edges, [max(low, 0.0), high])
 
 
-def test_accuracy__is_shown_over_linear_time_until_all_runs_have_reached_the_target():
+def test_accuracy__is_shown_until_all_runs_reach_the_target():
     curves = {"fast": [0.1, 0.5, 0.9, 0.95, 0.96, 0.97], "slow": [0.1, 0.3, 0.6, 0.7, 0.8, 0.85]}
     for target, end in ((0.55, 1.2 * 9), (0.9, 36), (None, 36)):
         axes = Figure().add_subplot()
@@ -91,7 +91,7 @@ def test_accuracy__is_shown_over_linear_time_until_all_runs_have_reached_the_tar
     assert "slow and other are the same." in axes.get_xlabel()
 
 
-def test_ranking__has_a_dot_with_its_interval_in_the_order_of_the_table():
+def test_ranking__has_dots_in_the_order_of_the_table():
     runs = {"two $x$": ([30.0, 40.0, 50.0], "ok"), "one": ([10.0, 20.0, 30.0], "ok")}
     runs |= {"bad": ([1.0, 2.0, 3.0], "over budget"), "late": ([5.0, np.nan, 9.0], "ok")}
     rows = [
@@ -99,7 +99,7 @@ def test_ranking__has_a_dot_with_its_interval_in_the_order_of_the_table():
         for name, (times, status) in runs.items()
         for seed, time in enumerate(times)
     ]
-    board = Board(pd.DataFrame(rows), 0.9)
+    board = Comparison(pd.DataFrame(rows), 0.9)
     axes = Figure().add_subplot()
     draw_ranking(axes, board)
     labels = [label.get_text() for label in axes.get_yticklabels()]
@@ -112,13 +112,11 @@ def test_ranking__has_a_dot_with_its_interval_in_the_order_of_the_table():
     _, low, high = mean_interval(runs["two $x$"][0])
     np.testing.assert_allclose(intervals[1].get_xdata(), [low, high])
     never = board.summary.assign(time_to_target=np.nan)
-    draw_ranking(axes, Board(never, 0.9))
+    draw_ranking(axes, Comparison(never, 0.9))
     assert axes.get_title() == "Total time"
 
 
-def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
-    monkeypatch, tmp_path, played
-):
+def test_legend__has_each_name_once_and_policies_first(monkeypatch, tmp_path, played):
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     rounds = played.replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
@@ -136,9 +134,9 @@ def test_names__stand_once_below_the_panels_or_rows_and_policies_first(
     assert first == ["no $", "cost $x$"]
 
 
-def test_plots__are_the_same_bytes_and_have_fonts_that_publishers_take(tmp_path, played):
-    board = Board(summarise(played).assign(status="ok"))
-    save_plots(board, played, tmp_path, formats=("png", "pdf"))
+def test_plots__repeat_to_the_byte_with_truetype_fonts(tmp_path, played):
+    comparison = Comparison(summarise(played).assign(status="ok"), rounds=played)
+    save_plots(comparison, tmp_path, formats=("png", "pdf"))
     files = {path.name for path in tmp_path.iterdir()}
     plots = ("energy", "overview", "time")
     assert files == {f"{name}.{kind}" for name in plots for kind in ("png", "pdf")}

@@ -9,8 +9,8 @@ import pandas as pd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from policies.benchmark.comparison import Comparison
 from policies.report.latex import comparison_latex
-from policies.report.tables import Board
 
 SPECIALS = "\\{}$&#^_~%<>|[]*-,±–λ 1a"
 # What LaTeX prints for what it is given.
@@ -35,7 +35,7 @@ def printed(given: str) -> str:
     return re.sub("|".join(map(re.escape, PRINTED)), lambda match: PRINTED[match[0]], given)
 
 
-def board(statuses: Mapping[str, str], **columns: object) -> Board:
+def board(statuses: Mapping[str, str], **columns: object) -> Comparison:
     """Three runs of each policy with these statuses."""
     rows = [
         {"policy": name, "seed": seed, "total_time": 10.0 + seed + place, "worst_spent_ratio": 1.2}
@@ -44,7 +44,7 @@ def board(statuses: Mapping[str, str], **columns: object) -> Board:
         for place, (name, status) in enumerate(statuses.items())
         for seed in range(3)
     ]
-    return Board(pd.DataFrame(rows), 0.9, "Luck: 100 % {a_b}.")
+    return Comparison(pd.DataFrame(rows), 0.9, "Luck: 100 % {a_b}.")
 
 
 def lines_of(table: str) -> list[list[str]]:
@@ -70,7 +70,7 @@ def lines_of(table: str) -> list[list[str]]:
 
 @example(["[x", "*y", "\\a", "\\end{tabular}"])
 @given(st.lists(st.text(SPECIALS, min_size=1).filter(str.strip), min_size=2, max_size=4))
-def test_latex__whatever_the_names_are_all_lines_have_a_cell_for_each_column(names):
+def test_latex__each_line_has_a_cell_for_each_column(names):
     odd = board(dict.fromkeys(names, "ok"), final_accuracy=0.5)
     text = comparison_latex(dict.fromkeys(names, odd), names[0])
     tables = text.split(r"\begin{table*}")[1:]
@@ -82,7 +82,7 @@ def test_latex__whatever_the_names_are_all_lines_have_a_cell_for_each_column(nam
     assert re.fullmatch(r"(tab:[A-Za-z0-9.-]+ ?)+", " ".join(re.findall(r"label\{(.*?)\}", text)))
 
 
-def test_latex__who_is_not_ok_stands_below_a_line_and_what_is_shown_is_explained():
+def test_latex__policies_that_are_not_ok_are_below_a_line():
     def table(**statuses: str) -> str:
         return comparison_latex({"digits": board(statuses)}, "runs/a b", leader=True)
 

@@ -24,7 +24,7 @@ def names() -> list[str]:
     return [f"{name}{end}" for name in policies for end in ("", ", qsgd:4", ", topk:0.01")]
 
 
-def test_looks__of_all_policies_at_once_differ_by_family_and_variant(names):
+def test_looks__differ_by_family_and_variant(names):
     chosen = looks(names)
     assert list(chosen) == names
     families: dict[str, set[tuple[str, str]]] = {}

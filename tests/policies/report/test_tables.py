@@ -15,7 +15,7 @@ from scipy.stats import sem, t
 
 from policies.benchmark.intervals import mean_interval
 from policies.report.tables import (
-    Board,
+    Comparison,
     coinciding,
     comparison_markdown,
     comparison_table,
@@ -50,12 +50,12 @@ def summary(**policies: dict[str, object]) -> pd.DataFrame:
 
 def printed(table: pd.DataFrame, width: int = 200, caution: str = "") -> list[str]:
     console = Console(width=width, record=True, file=io.StringIO())
-    shown, notes = comparison_table(Board(table, 0.9, caution), width=width)
+    shown, notes = comparison_table(Comparison(table, 0.9, caution), width=width)
     console.print(shown, *notes, sep="\n")
     return console.export_text().splitlines()
 
 
-def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
+def test_ranked__policies_that_are_not_ok_are_below():
     reckless = {"status": "leaves out", "status_reason": "leaves out 77 of 120"}
     table = summary(
         reckless={"total_time": 1.0, "time_to_target": 1.0} | reckless,
@@ -72,7 +72,7 @@ def test_ranked__policies_that_are_not_ok_stand_below_with_the_reason():
     between = [lines.index(row) - lines.index(rows[0]) for row in rows]
     assert between == [0, 1, 2, 3, 5]  # a line
     assert "reckless: leaves out 77 of 120." in " ".join(" ".join(lines).split())
-    markdown = comparison_markdown(Board(table, 0.9))
+    markdown = comparison_markdown(Comparison(table, 0.9))
     assert "| leaves out 77 of 120 |" in markdown
     assert "later than fast, %" in markdown
     places = [line.split(" | ")[0] for line in markdown.splitlines()[2:7]]
@@ -99,7 +99,7 @@ def test_comparison__shows_intervals_ranges_and_what_is_missing():
     assert "nan" not in text
 
 
-def test_comparison__a_narrow_terminal_hides_distances_first_and_never_the_constraints():
+def test_comparison__narrow_terminals_hide_distances_first():
     table = summary(**{"Proportional fair, dynamic": {}, "LROA": {"total_time": 123456.0}})
     table = table.assign(outcome_gap=0.2)
     for width, hidden in ((200, 0), (160, 2), (80, 8), (78, 8)):
@@ -115,7 +115,7 @@ def test_comparison__a_narrow_terminal_hides_distances_first_and_never_the_const
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2, 5])
-def test_comparison__has_at_most_three_lines_of_notes_and_says_where_to_read_on(bad):
+def test_comparison__has_at_most_three_lines_of_notes(bad):
     reason = "leaves out 77 of 120 devices, 3 of 120 devices up to 40 % over budget"
     late = {"status": "over budget", "status_reason": reason}
     table = summary(fine={}, **{f"policy {number}": late for number in range(bad)})
@@ -147,11 +147,11 @@ def test_comparison__few_seeds_are_shown_by_their_values():
 @example([9.9, 10.0, 10.1])
 @example([0.0, 996.0, 1992.0])
 @example([-1e-9, -1e-9, -2e-9])
-def test_comparison__an_interval_has_two_digits_and_the_mean_no_more_than_it(values):
+def test_comparison__an_interval_has_two_digits(values):
     sample = np.array(values)
     rows = [{"policy": "a", "seed": seed, "aggregate_noise": x} for seed, x in enumerate(values)]
     common = {"total_time": 1.0, "status": "ok"}
-    board = Board(pd.DataFrame([row | common for row in rows]))
+    board = Comparison(pd.DataFrame([row | common for row in rows]))
     sheet = sheet_of(board, leader=False)
     mean, _, half = sheet.columns[-1].cells["a"].partition("±")
     assert not (mean.startswith("-") and float(mean) == 0)
@@ -183,7 +183,7 @@ def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
     assert overview_markdown({"c": nobody}).splitlines()[-1] == "| c, d | (0.083) |"
 
 
-def test_coinciding__are_policies_with_the_same_accuracy_in_every_round():
+def test_coinciding__have_the_same_accuracy_in_every_round():
     index = pd.MultiIndex.from_product(
         [["a", "b", "c"], [0, 1], [1, 2]], names=["policy", "seed", "round"]
     )

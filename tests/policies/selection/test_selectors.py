@@ -59,7 +59,7 @@ def participations(cohorts: np.ndarray, scenario: Scenario) -> np.ndarray:
     ("name", "options"),
     [(name, {}) for name in [*WITHOUT_TRAINING, "quickest"]] + [("quickest", {"groups": 4})],
 )
-def test_scheduler__is_a_valid_policy_and_chooses_among_the_available(name, options):
+def test_scheduler__chooses_among_available_devices(name, options):
     policy = make_policy(name, SMALL, **options)
     check_policy(policy)
     observation, _ = FLEdgeVectorEnv(3, SMALL).reset(seed=[0, 1, 2])
@@ -101,7 +101,7 @@ def test_round_robin__nobody_waits_longer_than_a_turn(cohort_size):
         assert set(cohorts[window : window + turn].ravel()) - {-1} == set(range(7))
 
 
-def test_best_channel_and_fastest__have_the_largest_gains_and_the_least_times():
+def test_best_channel_and_fastest__choose_by_gain_and_by_time():
     candidates = candidates_of(SMALL)
     best = np.argsort(-candidates.channel_gain)[:3]
     assert selection.BestChannel(SMALL).select(candidates).tolist() == best.tolist()
@@ -122,7 +122,7 @@ def test_proportional_fair__a_constant_factor_does_not_matter():
 
 
 @pytest.mark.parametrize("budget", [0.01, 0.06, 0.15, 2.0])
-def test_quickest__takes_the_least_time_within_the_energy_of_a_participation(budget):
+def test_quickest__takes_the_least_time_within_its_energy(budget):
     samples = np.linspace(20.0, 60.0, 8)
     scenario = Scenario.digits(num_devices=8, num_samples=samples, energy_budget_j=budget)
     selector = Quickest(scenario)
@@ -141,7 +141,7 @@ def test_quickest__takes_the_least_time_within_the_energy_of_a_participation(bud
     assert np.array_equal([f[~can], p[~can]], [scenario.f_min[~can], scenario.p_min[~can]])
 
 
-def test_quickest__data_count_alike_and_at_a_large_constant_all_take_turns():
+def test_quickest__at_a_large_constant_all_take_turns():
     policy = make_policy("quickest", SMALL)
     counts = participations(cohorts_of(policy, SMALL), SMALL)
     assert 1 < np.ptp(counts) < 9
@@ -150,7 +150,7 @@ def test_quickest__data_count_alike_and_at_a_large_constant_all_take_turns():
         assert np.all(participations(window, SMALL) == 3)
 
 
-def test_quickest__groups_of_like_devices_with_equal_targets_take_turns():
+def test_quickest__groups_of_like_devices_take_turns():
     scenario = Scenario.phones(num_devices=8, num_rounds=40)
     cohorts = np.sort(cohorts_of(make_policy("quickest", scenario, groups=4), scenario), axis=1)
     speed = np.argsort(scenario.f_max)
@@ -164,7 +164,7 @@ def test_quickest__groups_of_like_devices_with_equal_targets_take_turns():
     np.testing.assert_allclose(shares, 0.5, atol=0.1)
 
 
-def test_power_of_choice__with_all_candidates_it_is_the_largest_losses():
+def test_power_of_choice__of_all_takes_the_largest_losses():
     selector = started(PowerOfChoice(SMALL.replace(num_devices=6)))
     losses = np.array([0.1, 5.0, 3.0, 0.2, 4.0, 0.3])
     candidates = candidates_of(selector.scenario)
@@ -275,7 +275,7 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
 
 
 @pytest.mark.parametrize(("percentile", "fast"), [(5, 1), (30, 3), (55, 4), (95, 7), (100, 7)])
-def test_oort__does_not_slow_the_devices_within_its_preferred_time(percentile, fast):
+def test_oort__does_not_slow_devices_in_its_preferred_time(percentile, fast):
     # Its authors take the entry `int(N percentile / 100)` of the sorted times, counted from 0.
     selector = started(Oort(SMALL))
     selector.memory["percentile"] = np.array(float(percentile))

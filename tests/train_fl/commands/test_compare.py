@@ -17,7 +17,7 @@ from train_fl.factory import _cached_task
 pytestmark = pytest.mark.usefixtures("plain_pictures")
 
 
-def test_compare__prints_a_row_for_each_policy_and_writes_numbers_and_plots(call, tmp_path):
+def test_compare__prints_a_table_and_writes_numbers_and_plots(call, tmp_path):
     output = call(
         "compare --policies lroa uni-d uni-s divfl --rounds 6 --seeds 2 --eval-every 3 "
         f"--target-accuracy 0.01 --set upload=small --workers 1 --out {tmp_path}"
@@ -29,7 +29,7 @@ def test_compare__prints_a_row_for_each_policy_and_writes_numbers_and_plots(call
     plots = "accuracy_over_rounds accuracy_over_time energy loss overview"
     expected = {f"{name}.png" for name in [*plots.split(), "partition"]}
     expected |= {f"{name}.csv" for name in ("bounds", "rounds", "summary", "timing")}
-    assert expected | {"config.json", "jobs"} <= {path.name for path in tmp_path.iterdir()}
+    assert expected | {"config.json", "records"} <= {path.name for path in tmp_path.iterdir()}
     rounds = pd.read_csv(tmp_path / "rounds.csv")
     assert len(rounds) == len(pd.read_csv(tmp_path / "timing.csv")) == 4 * 2 * 6
     assert rounds.groupby("policy").test_accuracy.count().tolist() == [4] * 4
@@ -48,7 +48,7 @@ def test_compare__prints_a_row_for_each_policy_and_writes_numbers_and_plots(call
     assert config["versions"]["numpy"] == np.__version__
 
 
-def test_compare__a_policy_with_other_uploads_runs_as_in_a_system_that_has_them(call, tmp_path):
+def test_compare__other_uploads_are_those_of_a_system_with_them(call, tmp_path):
     command = f"compare --no-train --seeds 2 --rounds 5 --workers 1 --out {tmp_path}"
     printed = call(f"{command}/both --policies uni-s uni-s@qsgd:4")
     assert "Not ranked with Uni-S, as uploads differ: Uni-S, qsgd:4." in printed
@@ -109,7 +109,7 @@ def test_compare__results_follow_the_data_of_the_users(call, refused, tmp_path, 
     reached = rounds["elapsed_time"][rounds["test_accuracy"] >= 0.5]
     np.testing.assert_equal(row.time_to_target, reached.min())
     assert run(1 - y) != first
-    assert len(list(Path("out/jobs").glob("*.npz"))) == 3  # two runs and a bound
+    assert len(list(Path("out/records").glob("*.npz"))) == 3  # two runs and a bound
     error = refused(command.replace("data.py:data", "data.py:unseeded") + " --overwrite")
     assert "data.py:unseeded() returns different data on each call: seed it" in error
 

@@ -12,7 +12,7 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.report.tables import ranked
+from policies.report.ranking import ranked
 from tests.policies import own_policies
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
@@ -96,14 +96,14 @@ def test_leaderboard__ranks_the_schedulers_of_each_setting(call, tmp_path, monke
 ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'
 
 
-def test_leaderboard__another_file_leaves_no_results_of_the_first(call, tmp_path, monkeypatch):
+def test_leaderboard__another_file_leaves_no_old_results(call, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
     Path("file.toml").write_text(ONE)
     call("leaderboard file.toml --workers 1")
-    monkeypatch.setattr("policies.benchmark.experiment.run_jobs", stop)
+    monkeypatch.setattr("policies.benchmark.comparison.play_runs", stop)
     for text, kept in ((ONE, True), (ONE.replace("uni-s", "lroa"), False)):
         Path("file.toml").write_text(text)
         with pytest.raises(SystemExit, match="130"):
@@ -144,6 +144,13 @@ def test_leaderboard__a_wrong_file_ends_with_one_line(
     (tmp_path / "file.toml").write_text(text)
     assert message in refused("leaderboard file.toml")
     assert not (tmp_path / "runs").exists()
+
+
+def test_leaderboard__a_field_may_have_a_value_for_each_device(tmp_path):
+    file = tmp_path / "file.toml"
+    file.write_text(ONE + "num_devices = 3\nenergy_budget_j = [5, 6.5, 8]\n")
+    (setting,) = read_leaderboard(file)
+    assert setting.options.make_scenario().energy_budget_j.tolist() == [5, 6.5, 8]
 
 
 TINY = """
@@ -223,7 +230,7 @@ def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
     assert changes in Path("out/leaderboard.md").read_text()
 
 
-def test_suite__a_learner_is_run_where_models_are_trained_and_else_its_own_schedulers(suite, call):
+def test_suite__runs_a_learner_where_models_are_trained(suite, call):
     call("leaderboard tiny mine.py:Student --workers 1")
     (folder,) = Path("runs/leaderboard").iterdir()
     assert folder.name == "tiny-policies-mine.py-Student"
@@ -250,13 +257,13 @@ def test_suite__wrong_input_ends_with_one_line(refused, given, message):
     assert not Path("runs").exists()
 
 
-def test_suite_1__has_stored_results_of_every_scheduler_which_come_out_again():
+def test_suite_1__stored_results_come_out_again():
     path, stored = find_leaderboard(Path("suite-1"))
     settings = read_leaderboard(path)
     assert stored["setting"].nunique() == len(settings) == 14
     for setting in settings:
         scenario = setting.options.make_scenario()
-        names = {make_policy(one.name, scenario).name for one in setting.schedulers}
+        names = {make_policy(one.name, scenario).name for one in setting.policies}
         seeds = [*range(100, 105 if setting.options.training.train else 110), *range(500, 505)]
         runs = stored[stored["setting"] == setting.name]
         found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}

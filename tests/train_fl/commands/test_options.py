@@ -14,7 +14,7 @@ from fl_edge_env import Scenario, TraceChannel, with_phones, with_proportional_w
 from fl_edge_env.channels import MarkovChannel
 from train_fl.command_line import _COMMANDS, main, parse
 from train_fl.commands.options import SCENARIO_FIELDS, TRAINING_FIELDS, CompareOptions
-from train_fl.commands.settings import Scheduler, make_setting, split_compression
+from train_fl.commands.settings import PolicySpec, make_setting, split_compression
 
 # A value that each field can take, where half as much again is none.
 VALUES = {
@@ -43,7 +43,7 @@ def test_set__changes_its_field_alone(name):
     assert made == Scenario.digits(**{name: value})
 
 
-def test_set__is_repeatable_and_reaches_the_scenario_and_the_training():
+def test_set__reaches_the_scenario_and_the_training():
     options = compared("--rounds 7 --set mu=0.5 momentum=0.25 --set compression=qsgd:4 server=a=b")
     scenario = options.make_scenario()
     training = options.training_options()
@@ -79,7 +79,7 @@ def trained_on(tmp_path, monkeypatch) -> Callable[..., Scenario]:
     def scenario(fields: str, words: str = "") -> Scenario:
         Path("mine.toml").write_text(f'preset = "digits"\n{fields}')
         options = compared(f"--scenario mine.toml --dataset digits {words}")
-        return make_setting("a", options, [Scheduler("uni-s")]).scenario
+        return make_setting("a", options, [PolicySpec("uni-s")]).scenario
 
     return scenario
 
@@ -94,15 +94,13 @@ def trained_on(tmp_path, monkeypatch) -> Callable[..., Scenario]:
         ("model_bits = 1e6\nnum_samples = 30", "--fit-scenario", FITTED),
     ],
 )
-def test_training__fits_a_system_where_the_user_gave_nothing_else(
-    trained_on, fields, words, expected
-):
+def test_training__fits_fields_that_nobody_gave(trained_on, fields, words, expected):
     scenario = trained_on(fields, words)
     for name, value in expected.items():
         np.testing.assert_array_equal(getattr(scenario, name), value)
 
 
-def test_training__that_would_change_a_value_of_the_users_is_refused(trained_on):
+def test_training__never_changes_a_given_value(trained_on):
     with pytest.raises(ValueError, match=r"model_bits .* 1000000 and must be 194880 for digits"):
         trained_on("model_bits = 1e6")
 

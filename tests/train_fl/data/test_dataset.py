@@ -49,7 +49,7 @@ def test_from_arrays__takes_numbers_of_any_kind_and_copies_them(convert):
 
 
 @pytest.mark.parametrize(("test_label", "num_classes"), [(2, 5), (8, 9)])
-def test_from_arrays__classes_reach_to_the_largest_label_of_either_split(test_label, num_classes):
+def test_from_arrays__classes_reach_to_the_largest_label(test_label, num_classes):
     assert from_arrays(test_targets=[test_label] * 3).num_classes == num_classes
 
 

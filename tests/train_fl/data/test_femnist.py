@@ -174,7 +174,7 @@ def test_femnist__reads_each_sample_from_one_place(tmp_path, places, read):
 
 
 @pytest.mark.parametrize("share", [0.02, 0.08, 0.12, 0.5, 1.0])
-def test_femnist__leafs_repetition_is_used_once_and_copies_are_refused(tmp_path, share):
+def test_femnist__repeated_samples_are_used_once(tmp_path, share):
     images, labels = ALONE["a"]
     again = slice(round(share * 50))
     write_json(tmp_path / "0.json", leaf(ALONE))

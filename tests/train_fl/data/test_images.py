@@ -32,7 +32,7 @@ def test_standardise__a_channel_that_says_nothing_is_zero():
         assert torch.equal(images, torch.zeros_like(images))
 
 
-def test_digits__train_and_test_share_no_image_and_are_standardised():
+def test_digits__train_and_test_share_no_image():
     dataset = digits(DataSource())
     assert len(dataset.train_inputs) + len(dataset.test_inputs) == 1797
     assert abs(float(dataset.train_inputs.mean())) < 1e-5
@@ -139,7 +139,7 @@ def chosen_crops(height: int, width: int, count: int, seed: int) -> list[tuple[i
     return [options[crop.tobytes()] for crop in result.numpy()]
 
 
-def test_random_crop_and_flip__every_result_is_a_crop_that_follows_the_rng_alone():
+def test_random_crop_and_flip__gives_crops_that_follow_the_rng():
     images = torch.randn(50, 3, 9, 13, generator=torch.Generator().manual_seed(0))
     kept = images.clone()
     state = torch.random.get_rng_state()
@@ -154,7 +154,7 @@ def test_random_crop_and_flip__every_result_is_a_crop_that_follows_the_rng_alone
     assert first.is_contiguous()
 
 
-def test_random_crop_and_flip__all_81_offsets_and_mirroring_are_equally_likely():
+def test_random_crop_and_flip__all_results_are_equally_likely():
     counts = np.zeros((9, 9, 2))
     for top, left, mirrored in chosen_crops(9, 10, 16_200, seed=0):
         counts[top, left, int(mirrored)] += 1

@@ -44,7 +44,7 @@ def test_equal_parts__every_sample_once_and_the_same_split_again(split, num_devi
     assert not all(map(np.array_equal, parts, draw(seed + 1)))
 
 
-def test_dirichlet_equal__mix_has_the_moments_of_the_dirichlet_distribution():
+def test_dirichlet_equal__has_the_moments_of_a_dirichlet():
     # Plenty of data for few devices: the classes do not run out, and a share's variance is
     # that of the Dirichlet distribution plus that of drawing the samples.
     labels = np.tile(np.arange(4), 500)
@@ -112,7 +112,7 @@ class Asked(np.random.Generator):
     labels=st.lists(st.integers(0, 4), min_size=12, max_size=40),
     merit=st.lists(st.integers(1, 6), min_size=2, max_size=12).filter(lambda m: len(set(m)) > 1),
 )
-def test_by_rank__all_devices_together_ask_for_the_mix_of_the_data(labels, merit):
+def test_by_rank__all_devices_together_have_the_mix_of_the_data(labels, merit):
     rng = Asked()
     by_rank(np.array(labels), merit, 7.0, rng)
     share = np.unique(labels, return_counts=True)[1] / len(labels)

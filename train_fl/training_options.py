@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from fl_edge_env.checks import (
     did_you_mean,
@@ -16,7 +16,6 @@ from fl_edge_env.checks import (
     one_of,
     positive_integer,
 )
-from policies.benchmark.options import shown
 
 PARTITIONS = ("dirichlet", "iid", "place", "speed", "writer")
 
@@ -40,15 +39,7 @@ class PlaceFlags:
 
 
 @dataclass(frozen=True)
-class ModelFlags:
-    """The network."""
-
-    model: Annotated[str | None, shown("NAME", "the data set's")] = None
-    """digits, small, cnn, resnet18, or my_file.py:MyNet."""
-
-
-@dataclass(frozen=True)
-class TrainingOptions(PlaceFlags, ModelFlags):
+class TrainingOptions(PlaceFlags):
     """Real models: network, split, local training, server and evaluation.
 
     Raises
@@ -57,6 +48,8 @@ class TrainingOptions(PlaceFlags, ModelFlags):
         If a value is out of range; the message names the option.
     """
 
+    model: str | None = None
+    """Network: digits, small, cnn, resnet18, or my_file.py:MyNet; by default the data set's."""
     partition: str | None = None
     """Split of the data: dirichlet, iid, place, speed or writer.
     By default writer for FEMNIST, and dirichlet otherwise."""

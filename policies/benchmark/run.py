@@ -1,4 +1,4 @@
-"""The jobs of a comparison, and the keys under which their results are stored."""
+"""The runs of a comparison, and the keys under which their records are stored."""
 
 from __future__ import annotations
 
@@ -22,38 +22,42 @@ from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.episode import Episodes, run_episode, seed_column
 from policies.benchmark.fingerprint import Fingerprint
+from policies.benchmark.play import play
+from policies.benchmark.records import Record, seed_column
 from policies.user_files import PACKAGES, imported_files
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
 
-# The policy's name in the table of a `BoundJob`.
-BOUND_NAME = "bound"
-
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """A policy, its scenario and seeds.
+class Run:
+    """A policy in a system, under some seeds.
 
-    The policy is in its state before the first episode. The seeds run as one batch; with
-    `make_env`, which makes an environment that trains models, there is one seed. With `prices`,
-    rounds are also evaluated at the prices of both bounds. `title` replaces the policy's name in
-    messages and file names.
+    The policy is in its state before the first episode. Without training, the seeds run as one
+    batch; with `make_env`, which makes the environment that trains models, there is one seed. With
+    `prices`, rounds are also evaluated at the prices of both bounds. `label` is the policy's name
+    in tables, and `setting` is named in messages if there are several.
     """
 
+    label: str
     policy: Policy
     scenario: Scenario
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...] = ()  # none until a setting gives them
     make_env: EnvFactory | None = None
     prices: Prices | None = None
-    title: str | None = None
+    setting: str = ""
 
     @property
-    def label(self) -> str:
+    def title(self) -> str:
+        """Its label, after the setting's name if there are several settings."""
+        return f"{self.setting}, {self.label}" if self.setting else self.label
+
+    @property
+    def name(self) -> str:
         """Its name in messages."""
-        return f"{self.title or self.policy.name}, seeds {list(self.seeds)}"
+        return f"{self.title}, seeds {list(self.seeds)}"
 
     @property
     def trains(self) -> bool:
@@ -61,15 +65,15 @@ class Job:
         return self.make_env is not None
 
     def inputs(self) -> tuple[Any, ...]:
-        """Everything that determines the result, except for code that the objects do not hold."""
+        """Everything that determines the record, except for code that the objects do not hold."""
         policy = copy.deepcopy(self.policy)
         seeds = [policy_seed(seed) for seed in self.seeds]
         policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace
         maker = getattr(self.make_env, "identity", self.make_env)
         return policy, self.scenario, self.seeds, maker, self.prices
 
-    def run(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Episodes:
-        """Play the job; see `run_episode`. `model` is a file for the final global model."""
+    def play(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Record:
+        """Play the run; see `policies.benchmark.play`. `model` is a file for the final model."""
         if self.make_env is not None:
             env: Any = self.make_env(self.policy)
         else:
@@ -78,17 +82,17 @@ class Job:
             )
         # A copy that shares no scenario with the environment and the accounts.
         policy = copy.deepcopy(self.policy)
-        played = run_episode(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
-        if self.trains and "train_loss" not in played.rounds:
+        record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
+        if self.trains and "train_loss" not in record.rounds:
             raise ValueError(
                 "make_env must make environments that train models, such as TrainingEnvFactory, "
                 f"but the infos of {env} have no client_updates"
             )
-        return played
+        return record
 
 
 @dataclass(frozen=True, eq=False)
-class BoundJob:
+class BoundRun:
     """Both bounds along a seed's sample path, at given prices."""
 
     scenario: Scenario
@@ -97,16 +101,16 @@ class BoundJob:
     trains = False
 
     @property
-    def label(self) -> str:
+    def name(self) -> str:
         """Its name in messages."""
-        return f"{BOUND_NAME}, seed {self.seed}"
+        return f"bound, seed {self.seed}"
 
     def inputs(self) -> tuple[Any, ...]:
-        """Everything that determines the result."""
+        """Everything that determines the record."""
         return self.scenario, self.seed, self.prices
 
-    def run(self, *_: object) -> Episodes:
-        """A row per round with `policy`, always `BOUND_NAME`, `seed`, `round` and both bounds [s].
+    def play(self, *_: object) -> Record:
+        """A row for each round with `seed`, `round` and both bounds [s].
 
         `bound` holds for policies that sample, `outcome_bound` for all policies.
         """
@@ -117,21 +121,21 @@ class BoundJob:
             "bound": path_bound(self.scenario, self.seed, self.prices.energy),
             "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
         }
-        return Episodes(pd.DataFrame({"policy": BOUND_NAME} | columns))
+        return Record(pd.DataFrame(columns))
 
 
-Work: TypeAlias = Job | BoundJob
+AnyRun: TypeAlias = Run | BoundRun
 
 
-def job_key(job: Work) -> str:
-    """Hash of everything that determines a result: inputs, FLEdge's code and the user's.
+def run_key(run: AnyRun) -> str:
+    """Hash of everything that determines a record: inputs, FLEdge's code and the user's.
 
-    Of the user's code, it covers the files that define the job's classes and functions, and all
+    Of the user's code, it covers the files that define the run's classes and functions, and all
     user's files that these import. It does not cover data files that this code reads. Raises any
-    exception if the job holds something that cannot be hashed, such as a lock.
+    exception if the run holds something that cannot be hashed, such as a lock.
     """
     fingerprint = Fingerprint()
-    inputs = fingerprint.of(job.inputs())
+    inputs = fingerprint.of(run.inputs())
     modules = {str(one.__file__): str(one.__package__ or "") for one in fingerprint.modules}
     files = imported_files(modules)
     code = sorted((Path(file).name, content) for file, content in files.items())

@@ -1,31 +1,23 @@
-"""Plays an episode of a policy and records its rounds in a table."""
+"""Records the rounds of a run, and the accounts of each device."""
 
 from __future__ import annotations
 
 import math
 import time
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import pandas as pd
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions, in_time
 from fl_edge_env.allocation import normalized
-from fl_edge_env.files import reason
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
-from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
-from policies.base import Policy
 from policies.benchmark.bounds import Prices, priced_outcome
-from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.status import MOST_WEIGHT, DeviceAccounts, Milestones, joined
 
 # Relative excess over the budget that is only rounding.
@@ -39,144 +31,38 @@ def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
     return np.array(seeds, dtype=np.int64 if max(seeds) < 2**63 else object)
 
 
-class Episodes(NamedTuple):
-    """A row for each round of one or several runs, and the devices' accounts in each run.
+class Record(NamedTuple):
+    """What came of a run: a row for each round, and the accounts of each device.
 
-    Only a single run with training has milestones.
+    Only a run of one seed with training has milestones. The record of a bound has only rounds.
     """
 
     rounds: pd.DataFrame
-    devices: DeviceAccounts | None = None
+    accounts: DeviceAccounts | None = None
     milestones: Milestones | None = None
 
 
-def gathered(
-    played: Iterable[tuple[str, Episodes]], target: float | None = None
-) -> tuple[pd.DataFrame, dict[str, list[DeviceAccounts]]]:
-    """The rounds of labelled runs as one table, and the accounts of all runs of each label.
+class Recorder:
+    """Makes the `Record` of a run, round by round, at 8 bytes a number."""
 
-    If runs reach a target accuracy, their accounts until the target follow.
-    """
-    rounds = []
-    spans = dict[str, tuple[list[DeviceAccounts], list[DeviceAccounts]]]()
-    for label, one in played:
-        rounds.append(one.rounds.assign(policy=label))
-        whole, until_target = spans.setdefault(label, ([], []))
-        if one.devices is not None:
-            whole.append(one.devices)
-        if one.milestones is not None and target is not None:
-            until_target += filter(None, [one.milestones.until(target)])
-    table = pd.concat(rounds or [pd.DataFrame()], ignore_index=True)
-    return table, {label: [joined(p) for p in parts if p] for label, parts in spans.items()}
-
-
-def run_episode(
-    policy: Policy,
-    env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any],
-    scenario: Scenario,
-    seeds: Sequence[int],
-    checkpoint: Checkpoint | None = None,
-    prices: Prices | None = None,
-    model: Path | None = None,
-) -> Episodes:
-    """Run a policy for one episode and return a row for each round and seed.
-
-    The environment is a batch with a system for each seed, or a single system. A run with a
-    checkpoint resumes from it. `model` is a file for the final global model. A round is recorded
-    before the policy's feedback, and the policy's seed does not reveal the environment's.
-
-    Returns
-    -------
-    Episodes
-        The rounds with `policy`, `seed`, `round`, the round's scalars, `reward`, `energy_ratio`
-        (mean over devices of expected energy over budget in this round), `spent_ratio` (the same
-        for realised energy), `mean_queue` and `max_queue` [J]. Over the rounds so far:
-        `worst_energy_ratio` and `worst_spent_ratio` (time average of the worst device),
-        `over_budget` (fraction of devices whose expected energy exceeds the budget), `influence`
-        and `least_participation` (minima over devices, see
-        `policies.benchmark.status.DeviceAccounts`) and `never_seen` (number of devices that never
-        participated). `aggregate_noise` is the sum of squared weights of the round's aggregate. For
-        sampled decisions with no late devices, its expectation is the sampling error over K plus
-        ``(1 - 1/K) sum w^2``, as a device drawn twice counts twice; both divided by
-        ``1 - upload_failure``. With prices: `priced_objective`, the penalty plus the priced energy
-        beyond the budget [s], and `priced_outcome`, the round's cost to a user [s]. With training:
-        `train_loss`, `test_loss`, `test_accuracy`, `mean_device_accuracy`, `worst_tenth_accuracy`
-        (mean of the worst tenth of devices), and `real_time`, the round's duration on this
-        machine [s].
-
-    Raises
-    ------
-    ValueError
-        If a decision is not a valid `Allocation`.
-    """
-    seed: Any = list(seeds) if isinstance(env, VectorEnv) else seeds[0]
-    records = Records(scenario, len(seeds), prices)
-    given = _given(env) if checkpoint else {}
-    if checkpoint and (run := checkpoint.load(given)):
-        env, policy, observation, records = run
-    else:
-        own_seeds = [policy_seed(one) for one in seeds]
-        policy.reset(own_seeds if isinstance(env, VectorEnv) else own_seeds[0])
-        observation, info = env.reset(seed=seed)
-        policy.feedback(info)
-    for number in range(records.num_rounds + 1, scenario.num_rounds + 1):
-        start = time.perf_counter()
-        decision: object = policy.decide(observation)
-        # A tuple would pass as a point of the box, and a subclass may misreport its fields.
-        if type(decision) is not Allocation:
-            kind = type(decision).__name__
-            raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
-        decision = decision.of_shape(observation["queue"].shape)
-        observation, reward, _, _, info = env.step(decision)
-        account = info
-        if scenario.csi == "participants":  # status needs more than the server knows
-            account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
-        records.add(decision, observation, reward, account, start)
-        policy.feedback(info)
-        if checkpoint and number % checkpoint.every == 0:
-            checkpoint.save((env, policy, observation, records), given)
-    if model is not None:
-        _save_model(env, model)
-    return Episodes(records.table(policy.name, seeds), records.devices(), records.milestones())
-
-
-def _given(env: Any) -> dict[str, object]:
-    """The data set, which checkpoints omit because a resumed run loads it anyway."""
-    task: Any = env.get_wrapper_attr("task") if env.has_wrapper_attr("task") else None
-    return {"dataset": task.dataset} if hasattr(task, "dataset") else {}
-
-
-def _save_model(env: Any, path: Path) -> None:
-    try:
-        env.save_model(path)
-    except (OSError, ValueError) as error:  # `ValueError` if no file can be created
-        warnings.warn(
-            f"the last model is lost, but the rounds are kept: {reason(error)}. Rerunning the "
-            "command repeats the run to save the model",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
-class Records:
-    """The columns of the table, filled round by round, at 8 bytes a number."""
-
-    def __init__(self, scenario: Scenario, num_seeds: int, prices: Prices | None) -> None:
+    def __init__(
+        self, scenario: Scenario, seeds: Sequence[int], prices: Prices | None = None
+    ) -> None:
         self._scenario = scenario
         self._prices = prices
         self._target = participation_target(scenario)
         self._lasting = _chance_lasts(scenario)
-        shape = (num_seeds, scenario.num_devices)
+        shape = (len(seeds), scenario.num_devices)
         # Sums over the rounds so far, by device.
         self._sums: dict[str, FloatArray] = {
             name: np.zeros(shape)
             for name in ("expected", "spent", "participations", "asked", "influence", "fair")
         }
-        self._sums["filled"] = np.zeros(num_seeds)  # fractions of the cohort
-        self._sums["weight"] = np.zeros(num_seeds)
+        self._sums["filled"] = np.zeros(len(seeds))  # fractions of the cohort
+        self._sums["weight"] = np.zeros(len(seeds))
         self._sums["chosen"] = np.zeros(())  # rounds with a chosen cohort
         self._milestones: list[tuple[float, DeviceAccounts]] = []
-        self._num_seeds = num_seeds
+        self._seeds = seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
 
@@ -267,8 +153,8 @@ class Records:
             self._sums["filled"] += filled * np.mean(done_by_draws, axis=-1)
             return
         self._sums["chosen"] += 1.0
-        there = np.sum(np.broadcast_to(available, done.shape), axis=-1)
-        self._sums["filled"] += np.sum(done, axis=-1) / np.minimum(scenario.cohort_size, there)
+        number = np.sum(np.broadcast_to(available, done.shape), axis=-1)
+        self._sums["filled"] += np.sum(done, axis=-1) / np.minimum(scenario.cohort_size, number)
 
     def _asked(self) -> FloatArray:
         return np.minimum(self._sums["asked"], self.num_rounds * self._target)
@@ -280,7 +166,25 @@ class Records:
         fair = np.minimum(self._sums["fair"], self.num_rounds * self._scenario.weights)
         return _over(self._sums["influence"], fair)
 
-    def devices(self) -> DeviceAccounts:
+    def _note_milestone(self, accuracy: Any) -> None:
+        highest = self._milestones[-1][0] if self._milestones else -math.inf
+        if len(self._seeds) == 1 and accuracy > highest:
+            self._milestones.append((float(accuracy), self.accounts()))
+
+    def _empty(self) -> FloatArray:
+        return np.full((self._scenario.num_rounds, len(self._seeds)), np.nan)
+
+    def table(self) -> pd.DataFrame:
+        """The rounds so far."""
+        index = {
+            "seed": np.repeat(seed_column(self._seeds), self.num_rounds),
+            "round": np.tile(np.arange(1, self.num_rounds + 1), len(self._seeds)),
+        }
+        played = {name: values[: self.num_rounds] for name, values in self._columns.items()}
+        columns = {name: values.T.ravel() for name, values in played.items()}
+        return pd.DataFrame(index | columns)
+
+    def accounts(self) -> DeviceAccounts:
         """The accounts of each device over the rounds so far."""
         return DeviceAccounts(
             energy=self._sums["expected"] / self._scenario.energy_budget_j / self.num_rounds,
@@ -289,35 +193,17 @@ class Records:
             asked=self._asked(),
             filled=self._sums["filled"] / self.num_rounds,
             weight=self._sums["weight"] / self.num_rounds,
-            lasting=np.full(self._num_seeds, self._lasting),
+            lasting=np.full(len(self._seeds), self._lasting),
             drawn=not self._sums["chosen"],
         )
 
-    def _note_milestone(self, accuracy: Any) -> None:
-        highest = self._milestones[-1][0] if self._milestones else -math.inf
-        if self._num_seeds == 1 and accuracy > highest:
-            self._milestones.append((float(accuracy), self.devices()))
-
-    def milestones(self) -> Milestones | None:
-        """Accounts at each new highest accuracy, None if no accuracy was tested."""
-        if not self._milestones:
-            return None
-        accuracy, devices = zip(*self._milestones, strict=True)
-        return Milestones(np.array(accuracy), joined(devices))
-
-    def _empty(self) -> FloatArray:
-        return np.full((self._scenario.num_rounds, self._num_seeds), np.nan)
-
-    def table(self, policy: str, seeds: Sequence[int]) -> pd.DataFrame:
-        """The rounds so far of a policy's runs."""
-        index = {
-            "policy": policy,
-            "seed": np.repeat(seed_column(seeds), self.num_rounds),
-            "round": np.tile(np.arange(1, self.num_rounds + 1), len(seeds)),
-        }
-        played = {name: values[: self.num_rounds] for name, values in self._columns.items()}
-        columns = {name: values.T.ravel() for name, values in played.items()}
-        return pd.DataFrame(index | columns)
+    def record(self) -> Record:
+        """The rounds so far, the accounts, and those at each new highest test accuracy."""
+        milestones = None
+        if self._milestones:
+            accuracies, accounts = zip(*self._milestones, strict=True)
+            milestones = Milestones(np.array(accuracies), joined(accounts))
+        return Record(self.table(), self.accounts(), milestones)
 
 
 def _over(got: FloatArray, fair: FloatArray) -> FloatArray:
@@ -348,6 +234,6 @@ def _chance_lasts(scenario: Scenario) -> float:
     varies = single > 1e-9 * squares
     of_blocks = rounds * np.var(means, axis=0, ddof=1)
     fading = np.divide(of_blocks, single, out=np.ones(devices), where=varies)
-    there = scenario.availability
-    away = np.max((1.0 - there) / there * participation_target(scenario))
-    return max(1.0, float(np.mean(fading))) + float(away)
+    odds = (1.0 - scenario.availability) / scenario.availability  # of being unavailable
+    unavailable = np.max(odds * participation_target(scenario))
+    return max(1.0, float(np.mean(fading))) + float(unavailable)

@@ -1,0 +1,115 @@
+"""Comparisons: the settings of a command are run, and what came of each is judged once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from policies.benchmark.records import Record
+from policies.benchmark.run import AnyRun
+from policies.benchmark.runner import play_runs
+from policies.benchmark.setting import Setting
+from policies.benchmark.status import OK, DeviceAccounts, cannot_tell, joined, judge
+from policies.benchmark.summary import labelled, summarise
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of a setting, which all tables, figures and files show.
+
+    Attributes
+    ----------
+    summary : DataFrame
+        A row for each run; see `policies.benchmark.summary.summarise`.
+    target : float, optional
+        The test accuracy by whose time policies are ranked.
+    notes : str
+        What these runs cannot show, in lines; empty if there is nothing to say.
+    left_out : mapping of str to str
+        Policies that were not run, with reasons.
+    rounds : DataFrame
+        A row for each round of each run; `policy` has the labels, `status` what they have.
+    bounds : DataFrame
+        The bounds of each round and seed, empty if they were not computed.
+    """
+
+    summary: pd.DataFrame
+    target: float | None = None
+    notes: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
+    bounds: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def statuses(self) -> dict[str, str]:
+        """The status of each policy."""
+        first = self.summary.drop_duplicates("policy")
+        return dict(zip(first["policy"], first["status"], strict=True))
+
+
+def collected(
+    setting: Setting, records: Sequence[tuple[str, Record]], bounds: Sequence[Record]
+) -> Comparison:
+    """Collect the records of a setting by label, with those of its bounds, and judge them."""
+    rounds = labelled("policy", ((label, record.rounds) for label, record in records))
+    whole: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
+    until_target: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
+    for label, record in records:
+        assert record.accounts is not None  # only bounds have none
+        whole[label].append(record.accounts)
+        if record.milestones is not None and setting.target is not None:
+            until_target[label] += filter(None, [record.milestones.until(setting.target)])
+    accounts = {label: joined(each) for label, each in whole.items()}
+    statuses = {
+        label: judge(all_rounds, joined(until_target[label]) if until_target[label] else None)
+        for label, all_rounds in accounts.items()
+    }
+    least = pd.concat([record.rounds for record in bounds] or [pd.DataFrame()], ignore_index=True)
+    return Comparison(
+        summarise(rounds, setting.target, least if setting.bounded else None, statuses),
+        setting.target,
+        _notes(setting, [accounts[n] for n, status in statuses.items() if status.name == OK]),
+        setting.left_out,
+        rounds.assign(status=rounds["policy"].map({n: s.name for n, s in statuses.items()})),
+        least,
+    )
+
+
+def _notes(setting: Setting, accounts: Sequence[DeviceAccounts]) -> str:
+    """Notes on policies with different uploads, and on deviations that may be chance."""
+    first, *rest = setting.runs
+    uploads = first.scenario.compression
+    other = [run.label for run in rest if run.scenario.compression != uploads]
+    note = f"Not ranked with {first.label}, as uploads differ: {', '.join(other)}."
+    notes = [note] if other else []
+    return "\n".join(filter(None, [*notes, cannot_tell(accounts)]))
+
+
+def compare_settings(
+    settings: Sequence[Setting],
+    folder: Path | None,
+    console: Console,
+    *,
+    models: Path | None = None,
+    **execution: Any,
+) -> list[Comparison]:
+    """Run settings, or only the runs that a folder lacks, with a progress bar.
+
+    `models` and the keywords of `execution` are those of `policies.benchmark.runner.play_runs`.
+    """
+    finding = "finding the prices of the bounds"
+    with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
+        seeded = [setting.seeded_runs(named=len(settings) > 1) for setting in settings]
+    # Short runs last, so that no process waits for a long one at the end.
+    runs: list[AnyRun] = [run for policies, _ in seeded for run in policies]
+    runs += [run for _, bounds in seeded for run in bounds]
+    kept = None if folder is None else folder / "records"
+    records = iter(play_runs(runs, folder=kept, models=models, console=console, **execution))
+    played = [[(run.label, next(records)) for run in policies] for policies, _ in seeded]
+    least = [[next(records) for _ in bounds] for _, bounds in seeded]
+    return [collected(*parts) for parts in zip(settings, played, least, strict=True)]

@@ -1,0 +1,172 @@
+"""A setting: policies under common seeds, checked before they run."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+
+from fl_edge_env import Scenario
+from fl_edge_env.checks import is_integer
+from fl_edge_env.files import reason
+from policies.base import Policy, check_name, without_future
+from policies.benchmark.bounds import find_prices
+from policies.benchmark.fingerprint import Fingerprint
+from policies.benchmark.run import BoundRun, Run
+
+# Most numbers in an array of a batch, which has one for each seed and device.
+_BATCH_NUMBERS = 1 << 20
+_MOST_SEEDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Policies that run under the same seeds, and so with the same channels.
+
+    Raises
+    ------
+    ValueError
+        If labels or seeds repeat or are missing, or a policy cannot run in its system.
+    """
+
+    name: str
+    runs: tuple[Run, ...]  # a policy and its system each, without seeds
+    seeds: Sequence[int]
+    # Both bounds of the first run's system; runs in the same system use their prices.
+    bounded: bool = True
+    target: float | None = None  # test accuracy
+    left_out: Mapping[str, str] = field(default_factory=dict)  # labels and reasons
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("policies must be one or more, got none")
+        labels = [*(run.label for run in self.runs), *self.left_out]
+        for label in labels:
+            check_name(label)
+            if labels.count(label) > 1:
+                raise ValueError(
+                    f"{label!r} occurs twice among the policies, but names must be distinct: give "
+                    "one a different attribute `name`, or a different label"
+                )
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
+        for run in self.runs:
+            _check_system(run)
+            _check_copy(run.policy)
+            if run.make_env is not None:
+                _check_environment(run.make_env(run.policy), run.scenario)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The system of the first run."""
+        return self.runs[0].scenario
+
+    def seeded_runs(self, *, named: bool = False) -> tuple[list[Run], list[BoundRun]]:
+        """The runs with their seeds, and those of the bounds, whose prices are computed here.
+
+        A policy has one run for each seed with training, and otherwise runs of as many seeds as fit
+        into memory. With `named`, messages about a run also name the setting.
+        """
+        prices = find_prices(self.scenario) if self.bounded else None
+        runs = []
+        for run in self.runs:
+            # The bounds do not depend on V.
+            same = not _differences(run.scenario, self.scenario, ("V", "nu"))
+            priced = replace(
+                run, prices=prices if same else None, setting=self.name if named else ""
+            )
+            size = 1 if run.trains else max(1, _BATCH_NUMBERS // run.scenario.num_devices)
+            runs += [
+                replace(priced, seeds=tuple(self.seeds[start : start + size]))
+                for start in range(0, len(self.seeds), size)
+            ]
+        if prices is None:
+            return runs, []
+        return runs, [BoundRun(self.scenario, seed, prices) for seed in self.seeds]
+
+
+def _seeds(seeds: object) -> list[int]:
+    """`seeds` as a list; `ValueError` unless they are one or more distinct integers >= 0."""
+    if is_integer(seeds):
+        raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
+    try:
+        number = len(seeds) if isinstance(seeds, Sized) else 0
+    except OverflowError:  # a range of more than 2^63
+        number = sys.maxsize
+    if number > _MOST_SEEDS:
+        raise ValueError(f"seeds must be at most {_MOST_SEEDS:,}, got {number:,}")
+    given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
+    whole = all(is_integer(seed) and seed >= 0 for seed in given)
+    if not whole or not 0 < len(given) == len(set(given)):
+        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {given}")
+    return [int(seed) for seed in given]
+
+
+# Fields in which a policy's scenario may differ from the system it runs in: the weights of its
+# objective, and the number of rounds.
+_OWN_FIELDS = ("mu", "nu", "lambda_", "V", "num_rounds")
+
+
+def _check_system(run: Run) -> None:
+    """Raise `ValueError` for a policy that cannot run in a system or was made for another."""
+    policy = run.policy
+    if not run.trains and policy.needs_training:
+        raise ValueError(
+            f"{policy.name} needs reports of training, but no models are trained here: "
+            "leave it out, or run with training"
+        )
+    own = without_future(getattr(policy, "scenario", run.scenario))
+    other = _differences(own, without_future(run.scenario), _OWN_FIELDS)
+    if other:
+        raise ValueError(
+            f"the policy {policy.name} was made for a scenario with different {', '.join(other)}: "
+            "make it with the scenario in which it runs"
+        )
+
+
+def _check_environment(env: gym.Env[Any, Any], scenario: Scenario) -> None:
+    """Raise `ValueError` if a training environment simulates another system."""
+    with closing(env):
+        if not env.has_wrapper_attr("scenario"):
+            raise ValueError(f"make_env must make environments of FLEdge, got {env}")
+        other = _differences(env.get_wrapper_attr("scenario"), scenario, ())
+        if other:
+            raise ValueError(
+                f"the environment of make_env has a scenario with different {', '.join(other)}: "
+                "give evaluate and the policies the scenario of the environment, which is "
+                "factory.scenario for a TrainingEnvFactory"
+            )
+
+
+def _check_copy(policy: Policy) -> None:
+    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
+    try:
+        copied = copy.deepcopy(policy)
+        cloudpickle.dumps(policy)  # as for other processes
+    except Exception as error:  # values of the user can raise anything
+        raise ValueError(
+            f"the policy {policy.name} cannot be copied: {reason(error)}. Make locks, open files "
+            "and generators in reset, not before"
+        ) from None
+    alike = True
+    with suppress(Exception):  # the runner says what cannot be hashed
+        alike = Fingerprint().of(copied) == Fingerprint().of(policy)
+    if not alike:
+        raise ValueError(
+            f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
+            "__getstate__ and __deepcopy__"
+        )
+
+
+def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[str]:
+    """The fields in which two systems differ."""
+    theirs = one.to_dict()
+    ours = other.to_dict()
+    names = [name for name in ours if name not in ignored]
+    return [name for name in names if not np.array_equal(ours[name], theirs[name])]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -110,9 +109,21 @@ def _check_range(name: str, values: FloatArray, allowed: Range) -> None:
         raise ValueError(f"{name} must {allowed.must}, got {values.min()} to {values.max()}")
 
 
-@lru_cache(maxsize=1)  # usually the same scenario
+# The last scenario and its table. To compare the fields of an equal scenario, such as that of a
+# copied policy, would take longer than a decision.
+_LAST: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
+
+
 def device_constants(scenario: Scenario) -> FloatArray:
     """The table of constants: the devices' properties that all rounds share."""
+    known, table = _LAST[0]
+    if known is not scenario:
+        table = _table_of_constants(scenario)
+        _LAST[0] = scenario, table
+    return table
+
+
+def _table_of_constants(scenario: Scenario) -> FloatArray:
     f_range = scenario.f_max - scenario.f_min
     p_range = scenario.p_max - scenario.p_min
     table = np.zeros((CONSTANTS, scenario.num_devices))

@@ -21,8 +21,9 @@ from fl_edge_env.spaces import NEVER_MEASURED
 from fl_edge_env.streams import Streams
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
-# Number of channel gains drawn ahead for each system.
+# Number of channel gains drawn ahead for each system, and for all of a batch: 64 MiB.
 _BLOCK_NUMBERS = 1 << 14
+_AHEAD_NUMBERS = 1 << 23
 _MOST_NUMBERS = 1 << 31  # in the blocks of a batch, 16 GiB
 # Up to this many devices times draws, comparing all pairs at once is faster than a search.
 _MOST_COMPARED = 1 << 14
@@ -39,9 +40,10 @@ class Simulator:
         self._scenario = scenario
         # Random numbers are drawn ahead: a block holds a few rounds of all systems.
         numbers = max(scenario.num_devices, scenario.cohort_size)
-        rounds = max(1, min(scenario.num_rounds + 1, _BLOCK_NUMBERS // numbers))
-        most = _MOST_NUMBERS // (rounds * numbers)
+        most = _MOST_NUMBERS // numbers
         batch = () if num_envs is None else (positive_integer("num_envs", num_envs, most),)
+        ahead = min(_BLOCK_NUMBERS, _AHEAD_NUMBERS // (num_envs or 1))
+        rounds = max(1, min(scenario.num_rounds + 1, ahead // numbers))
         devices = (*batch, scenario.num_devices)
         self.queue = np.zeros(devices)
         self.participation_queue = np.zeros(devices) if scenario.objective == "outcome" else None
@@ -50,11 +52,11 @@ class Simulator:
         self._indices = list(np.ndindex(batch))
         self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [Streams(scenario) for _ in self._indices]
-        ahead = (rounds, *devices)
-        self._block_gains = np.ones(ahead)
+        block = (rounds, *devices)
+        self._block_gains = np.ones(block)
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
-        self._block_available = np.ones(ahead, dtype=np.bool_) if scenario.drops_out else None
-        self._block_uploads = np.zeros(ahead) if scenario.upload_failure > 0 else None
+        self._block_available = np.ones(block, dtype=np.bool_) if scenario.drops_out else None
+        self._block_uploads = np.zeros(block) if scenario.upload_failure > 0 else None
         self._position = 0
         # Without full CSI: the gains the server knows, and their age in rounds.
         self._known_gain = np.ones(devices)

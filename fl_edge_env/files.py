@@ -35,7 +35,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename in (None, str(temporary)):
             error.filename = str(path)
-            error.filename2 = None
+            del error.filename2  # None would be shown
         raise
     finally:
         with suppress(OSError):

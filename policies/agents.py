@@ -238,8 +238,13 @@ class SavedAgent:
         return cls(content.getvalue())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only the file's content, so that equal agents have equal pickles."""
-        return {"_content": self._content}
+        """The file's content, so that equal agents have equal pickles, and its classes' code."""
+        return {"_content": self._content, "_classes": self._classes}
+
+    @cached_property
+    def _classes(self) -> list[type]:
+        """The classes of its network and of all parts, which the file names only."""
+        return list(dict.fromkeys(type(part) for part in self._network.modules()))
 
     @cached_property
     def _network(self) -> Any:

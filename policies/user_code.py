@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
-from policies.user_files import imported_files
+from policies.user_files import claim, imports_of, is_library_file
 
 # The picklers with which joblib sends work to its processes; since 1.6 it has its own copy.
 _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 
 # Modules that other processes may not find, so joblib sends their code, not their names.
 _LOADED: dict[str, ModuleType] = {}
+
+
+def _rebuilt(function: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
+    made = cached_property(function)
+    made.attrname = name
+    return made
+
+
+# Python 3.11 keeps a lock in each, so that classes with such a property could not be sent.
+copyreg.pickle(cached_property, lambda made: (_rebuilt, (made.func, made.attrname)))
 
 
 def is_reference(name: str) -> bool:
@@ -77,9 +89,15 @@ def _load(place: str) -> ModuleType:
     if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))
     if path.is_file():
-        imported_files({str(path): ""})  # raises `ValueError` for ambiguous neighbours
+        # Its content before it is loaded; raises `ValueError` for ambiguous neighbours.
+        imports_of({str(path): ""})
     with user_errors(f"cannot import {place!r}"):
         module = importlib.import_module(place) if name == place else _run_file(path, name)
+    file = str(module.__file__)
+    package = str(module.__package__ or "")
+    if is_library_file(file):
+        claim(file, package)
+    imports_of({file: package})
     for pickler in _PICKLERS:
         with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores
             importlib.import_module(pickler).register_pickle_by_value(module)

@@ -8,11 +8,12 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
 # The folders of FLEdge's packages.
 PACKAGES = tuple(
@@ -26,7 +27,33 @@ _LIBRARIES = tuple(
 )
 _SITES = {"site-packages", "dist-packages"}
 # A file with one of these words can import modules by computed names.
-_COMPUTED_IMPORT = re.compile(rb"\b(importlib|__import__|runpy)\b")
+_COMPUTED_IMPORT = re.compile(rb"\b(importlib|__import__|pkgutil|pydoc|runpy)\b")
+# Packages of the user's that are installed beside libraries, and contents as they were first read.
+_CLAIMED: set[str] = set()
+_CONTENTS: dict[str, bytes] = {}
+
+
+class Imports(NamedTuple):
+    """The user's files that some files import, and themselves.
+
+    Attributes
+    ----------
+    files : dict of str to tuple
+        The package and the content of each file, by its path.
+    libraries : dict of str to str
+        The versions of imported libraries that state one, by name.
+    """
+
+    files: dict[str, tuple[str, bytes]]
+    libraries: dict[str, str]
+
+
+def claim(file: str, package: str) -> None:
+    """Let the package of a file count as the user's, although it is installed as a library."""
+    folders = Path(file).parents
+    _CLAIMED.add(str(folders[package.count(".")] if package else file))
+    is_library_file.cache_clear()
+    is_user_file.cache_clear()
 
 
 @cache
@@ -34,6 +61,8 @@ def is_library_file(file: str) -> bool:
     """Whether a source file belongs to Python or a library, and not to FLEdge or the user."""
     path = os.path.realpath(file)
     if path.startswith(_FLEDGE):
+        return False
+    if any(file.startswith(claimed) for claimed in _CLAIMED):
         return False
     installed = path.startswith(_LIBRARIES) or not _SITES.isdisjoint(Path(path).parts)
     return installed or file.startswith("<frozen")
@@ -46,11 +75,12 @@ def is_user_file(file: str) -> bool:
     return not known and not is_library_file(file)
 
 
-def imported_files(files: Mapping[str, str]) -> dict[str, bytes]:
-    """The contents of user's files and of all user's files that they import, by path.
+def imports_of(files: Mapping[str, str]) -> Imports:
+    """User's files, all user's files that they import, and the libraries.
 
-    Imports within functions count, because they can happen later. If a file can import by computed
-    names, all of the user's modules that are loaded count.
+    Contents are those of the first reading, as the code is loaded only once. Imports within
+    functions count, because they can happen later. If a file can import by computed names, all of
+    the user's modules that are loaded count.
 
     Parameters
     ----------
@@ -62,18 +92,37 @@ def imported_files(files: Mapping[str, str]) -> dict[str, bytes]:
     ValueError
         If a file means a neighbour by an import, but gets a file of the same name elsewhere.
     """
-    found: dict[str, bytes] = {}
+    found = Imports({}, {})
     waiting = dict(files)
     while waiting:
         file, package = waiting.popitem()
         with suppress(OSError):
-            found[file] = Path(file).read_bytes()
-            for name in _imported_names(found[file], package):
+            if file not in _CONTENTS:
+                _CONTENTS[file] = Path(file).read_bytes()
+            found.files[file] = package, _CONTENTS[file]
+            for name in _imported_names(_CONTENTS[file], package):
                 imported, its_package = _located(name)
-                if is_user_file(imported) and imported not in found:
+                if not imported or not is_user_file(imported):
+                    library = sys.modules.get(name)
+                    version = None if library is None else vars(library).get("__version__")
+                    if isinstance(version, str):
+                        found.libraries[name] = version
+                elif imported not in found.files:
                     _check_neighbour(file, name, imported)
                     waiting[imported] = its_package
     return found
+
+
+def changed_files(files: Iterable[str]) -> list[str]:
+    """Those of the user's files whose content has changed since it was first read."""
+
+    def changed(file: str) -> bool:
+        try:
+            return Path(file).read_bytes() != _CONTENTS[file]
+        except OSError:
+            return True
+
+    return [file for file in files if changed(file)]
 
 
 def _imported_names(content: bytes, package: str) -> list[str]:

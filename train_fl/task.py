@@ -126,7 +126,10 @@ class Task:
         initial = self.initial_model(np.random.SeedSequence(0)).state_dict()
         arrays = joblib.hash([self.parts, [tensor.numpy() for tensor in initial.values()]])
         network = self.make_model, self.upload_shapes, arrays
-        return self.dataset.identity, network, self.server, self.split is None, self.compression
+        # Our own split follows from the options.
+        ours = isinstance(self.split, partial) and self.split.func is split
+        draws = "by the options" if ours else self.split
+        return self.dataset.identity, network, self.server, draws, self.compression
 
     @cached_property
     def num_samples(self) -> FloatArray:

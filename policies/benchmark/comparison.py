@@ -94,13 +94,11 @@ def compare_settings(
     settings: Sequence[Setting],
     folder: Path | None,
     console: Console,
-    *,
-    models: Path | None = None,
-    **execution: Any,
+    **options: Any,
 ) -> list[Comparison]:
     """Run settings, or only the runs that a folder lacks, with a progress bar.
 
-    `models` and the keywords of `execution` are those of `policies.benchmark.runner.play_runs`.
+    The keywords are those of `policies.benchmark.runner.play_runs`.
     """
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
@@ -109,7 +107,7 @@ def compare_settings(
     runs: list[AnyRun] = [run for policies, _ in seeded for run in policies]
     runs += [run for _, bounds in seeded for run in bounds]
     kept = None if folder is None else folder / "records"
-    records = iter(play_runs(runs, folder=kept, models=models, console=console, **execution))
+    records = iter(play_runs(runs, folder=kept, console=console, **options))
     played = [[(run.label, next(records)) for run in policies] for policies, _ in seeded]
     least = [[next(records) for _ in bounds] for _, bounds in seeded]
     return [collected(*parts) for parts in zip(settings, played, least, strict=True)]

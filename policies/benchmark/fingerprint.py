@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import hashlib
+import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -33,7 +37,9 @@ class Fingerprint:
 
     Objects with equal values have equal hashes. The code of functions and classes counts, with the
     values that they close over and the attributes of classes, unless they belong to a library:
-    these count by name. A function of the user's also counts with the global values that it uses.
+    these count by name and by what they close over, such as the functions that they decorate. A
+    function of the user's also counts with the global values that it uses, those of the user's
+    modules included. Paths of the user's folder count relative to it, and loggers not at all.
 
     Attributes
     ----------
@@ -43,22 +49,36 @@ class Fingerprint:
 
     def __init__(self) -> None:
         self.modules: set[ModuleType] = set()
-        # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
-        self._known: dict[int, tuple[object, str]] = {}
+        # Hashes by `id` and `_lenient`, with the objects, whose ids would otherwise be given to
+        # others.
+        self._known: dict[tuple[int, bool], tuple[object, str]] = {}
+        self._depth = 0  # number of objects that are being hashed
+        self._lenient = False  # whether what cannot be hashed counts by its type
 
     def of(self, value: object) -> str:
         """The hash of a value; raises any exception if it cannot be hashed, as a lock cannot."""
         if type(value) in _PLAIN:
             return _hash(type(value).__name__, repr(value))
-        if id(value) not in self._known:
-            self._known[id(value)] = value, "contains itself"
+        key = id(value), self._lenient
+        if key not in self._known:
+            self._known[key] = value, f"contains itself, {self._depth}"
+            self._depth += 1
             try:
-                hashed = _hash(*self._parts(value))
+                self._known[key] = value, self._of_parts(value)
             except BaseException:
-                del self._known[id(value)]
+                del self._known[key]
                 raise
-            self._known[id(value)] = value, hashed
-        return self._known[id(value)][1]
+            finally:
+                self._depth -= 1
+        return self._known[key][1]
+
+    def _of_parts(self, value: object) -> str:
+        try:
+            return _hash(*self._parts(value))
+        except Exception:
+            if not self._lenient:
+                raise
+            return type(value).__qualname__
 
     def _each(self, *values: object) -> list[str]:
         return [self.of(value) for value in values]
@@ -69,13 +89,16 @@ class Fingerprint:
         if kind in (list, tuple):
             return [kind.__name__, *self._each(*value)]
         if kind is dict:
-            return ["dict", *sorted(_hash(*self._each(*pair)) for pair in value.items())]
+            return ["dict", *(_hash(*self._each(*pair)) for pair in value.items())]
         if kind in (set, frozenset):
             return ["set", *sorted(self._each(*value))]
         if kind is np.ndarray and not value.dtype.hasobject:
             return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
         if isinstance(value, ModuleType):
-            return ["module", value.__name__]
+            file = _user_file(value)
+            return ["module", Path(file).name if file else value.__name__]
+        if isinstance(value, logging.Logger) or value is os.environ:
+            return [kind.__name__]
         if isinstance(value, type):
             return ["class", *self._class(value)]
         if isinstance(value, FunctionType):
@@ -95,9 +118,10 @@ class Fingerprint:
 
     def _object(self, value: Any) -> list[str]:
         """The parts of an object that pickle would store."""
-        reduced: Any = value.__reduce_ex__(4)
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
         if isinstance(reduced, str):
-            return [self.of(type(value)), reduced]
+            return [self.of(type(value)), str(getattr(value, "__module__", None)), reduced]
         make, arguments, *more = reduced
         state, items, pairs = [*more, None, None, None][:3]
         if state is None and make is _NEW:  # `__getstate__` may return nothing
@@ -111,7 +135,7 @@ class Fingerprint:
         library = module is not None and kind.__module__ != "__main__" and file is None
         if library or (file is not None and is_library_file(file)):
             return [f"{kind.__module__}.{kind.__qualname__}"]
-        if module is not None and file is not None and is_user_file(file):
+        if module is not None and _user_file(module):
             self.modules.add(module)
         own = {
             name: item
@@ -124,33 +148,66 @@ class Fingerprint:
 
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
-        if is_library_file(code.co_filename):
-            return [f"{function.__module__}.{function.__qualname__}"]
         cells = [_content(cell) for cell in function.__closure__ or ()]
+        if is_library_file(code.co_filename):
+            name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
+            return [name, *self._where_possible(dict(zip(code.co_freevars, cells, strict=True)))]
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
         module = sys.modules.get(function.__module__)
-        file = getattr(module, "__file__", None)
+        file = None if module is None else getattr(module, "__file__", None)
         if file is None or is_user_file(file):
             if module is not None and file is not None:
                 self.modules.add(module)
             used = {name for one in _codes(code) for name in one.co_names}
-            known = {
-                name: value
-                for name, value in function.__globals__.items()
-                if name in used and not name.startswith("__")  # not the module's name
-            }
-            parts += self._where_possible(known)
+            values = _used_values(function.__globals__, used)
+            folder = "" if file is None else str(Path(file).parent)
+            parts += self._where_possible(
+                {name: _without(folder, value) for name, value in values.items()}
+            )
         return [function.__qualname__, *parts]
 
     def _where_possible(self, named: Mapping[str, object]) -> list[str]:
-        """The hashes of values by name, or only the types of those that cannot be hashed."""
-        parts = []
-        for name, value in sorted(named.items()):
-            hashed = type(value).__qualname__
-            with suppress(Exception):
-                hashed = self.of(value)
-            parts.append(f"{name}={hashed}")
-        return parts
+        """The hashes of values by name; parts that cannot be hashed count by their type."""
+        before = self._lenient
+        self._lenient = True
+        try:
+            return [f"{name}={self.of(value)}" for name, value in sorted(named.items())]
+        finally:
+            self._lenient = before
+
+
+def _user_file(module: ModuleType) -> str | None:
+    """The file of a module of the user's, None for other modules."""
+    file = getattr(module, "__file__", None)
+    return file if file is not None and is_user_file(file) else None
+
+
+def _used_values(values: Mapping[str, object], used: AbstractSet[str]) -> dict[str, object]:
+    """Values of names that are used, and of the same names in the user's modules among them.
+
+    Names with two underscores are left out, such as a module's name.
+    """
+    found: dict[str, object] = {}
+    waiting = [("", values)]
+    seen: set[int] = set()
+    while waiting:
+        place, values = waiting.pop()
+        seen.add(id(values))
+        for name in used & values.keys():
+            if name.startswith("__"):
+                continue
+            value = values[name]
+            found[f"{place}{name}"] = value
+            if isinstance(value, ModuleType) and _user_file(value) and id(vars(value)) not in seen:
+                waiting.append((f"{place}{name}.", vars(value)))
+    return found
+
+
+def _without(folder: str, value: object) -> object:
+    """A path below a folder relative to it, and any other value as it is."""
+    if folder and isinstance(value, str | Path) and str(value).startswith(folder):
+        return str(value).removeprefix(folder)
+    return value
 
 
 def _hash(*parts: str | bytes) -> str:

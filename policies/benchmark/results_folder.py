@@ -10,10 +10,11 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +49,11 @@ def claimed(
     settings: Sequence[Mapping[str, Any]],
     *,
     overwrite: bool,
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
     """Lock a folder for the block, if it is empty or holds the results of the same options.
 
-    With `overwrite`, other results are replaced.
+    With `overwrite`, other results are replaced. Yields a function that removes the results but the
+    finished runs, for a command that has to play runs again because code or data have changed.
 
     A configuration file records how to repeat the experiment: the command, its options, the
     `settings` that they describe, and the versions of code and libraries.
@@ -83,12 +85,11 @@ def claimed(
                         lock.unlink()
                     raise
             if any(old.get(name) != config[name] for name in ("options", "settings", "code")):
-                for name in kind.results:  # they belong to the old configuration
-                    (folder / name).unlink(missing_ok=True)
+                _remove(folder, kind)  # they belong to the old configuration
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
-            yield
+            yield partial(_remove, folder, kind)
     except Timeout:
         raise ValueError(
             f"another command is using {str(folder)!r}: wait until it has finished, or give "
@@ -96,9 +97,14 @@ def claimed(
         ) from None
 
 
+def _remove(folder: Path, kind: Kind) -> None:
+    for name in kind.results:
+        (folder / name).unlink(missing_ok=True)
+
+
 def _stored(path: Path) -> dict[str, Any]:
     """The stored configuration of an experiment, empty if there is none."""
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(config.get("experiment"), str) and isinstance(config.get("options"), dict):
             return config

@@ -25,7 +25,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
-from policies.user_files import PACKAGES, imported_files
+from policies.user_files import PACKAGES, imports_of
 
 # Makes the environment in which a policy trains real models.
 EnvFactory: TypeAlias = Callable[[Policy], gym.Env[Any, Any]]
@@ -131,15 +131,22 @@ def run_key(run: AnyRun) -> str:
     """Hash of everything that determines a record: inputs, FLEdge's code and the user's.
 
     Of the user's code, it covers the files that define the run's classes and functions, and all
-    user's files that these import. It does not cover data files that this code reads. Raises any
-    exception if the run holds something that cannot be hashed, such as a lock.
+    user's files that these import, with the versions of the libraries that they import. It does not
+    cover data files and environment variables that this code reads. Raises any exception if the run
+    holds something that cannot be hashed, such as a lock.
     """
+    return key_and_files(run)[0]
+
+
+def key_and_files(run: AnyRun) -> tuple[str, list[str]]:
+    """The `run_key` of a run, and the user's files that it covers."""
     fingerprint = Fingerprint()
     inputs = fingerprint.of(run.inputs())
     modules = {str(one.__file__): str(one.__package__ or "") for one in fingerprint.modules}
-    files = imported_files(modules)
-    code = sorted((Path(file).name, content) for file, content in files.items())
-    return fingerprint.of((inputs, code_hash(), code))
+    files, libraries = imports_of(modules)
+    code = [(package, Path(file).name, text) for file, (package, text) in files.items()]
+    key = fingerprint.of((inputs, code_hash(), sorted(code), sorted(libraries.items())))
+    return key, [*files]
 
 
 # Libraries whose version can change a result.
@@ -148,6 +155,7 @@ _LIBRARIES = (
     "numba",
     "numpy",
     "scikit-learn",
+    "sb3-contrib",
     "scipy",
     "stable-baselines3",
     "torch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -30,9 +31,9 @@ from fl_edge_env.files import reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, run_key
+from policies.benchmark.run import AnyRun, Run, key_and_files
 from policies.user_code import user_modules
-from policies.user_files import is_user_file
+from policies.user_files import changed_files, is_user_file
 
 BACKENDS = "processes", "ray"
 
@@ -88,6 +89,7 @@ def play_runs(
     backend: str = "processes",
     checkpoint_every: int = 50,
     models: Path | None = None,
+    before: Callable[[], None] | None = None,
     console: Console | None = None,
 ) -> list[Record]:
     """Play runs and return their records, in the order of the runs.
@@ -95,8 +97,9 @@ def play_runs(
     With a folder, each record is a file in it, named by the run's key, and the run is not played
     again. Every `checkpoint_every` rounds a training run also saves a checkpoint in the user's
     cache folder, from which it resumes after a kill. With `models`, the final global model of each
-    training run is copied there. On a cluster, both folders must be shared. A `console` shows a
-    progress bar, which disappears at the end if there is no folder.
+    training run is copied there. On a cluster, both folders must be shared. `before` is called if
+    a run has to be played. A `console` shows a progress bar, which disappears at the end if there
+    is no folder.
 
     Raises
     ------
@@ -112,9 +115,11 @@ def play_runs(
     check_runner(workers, backend, checkpoint_every)
     records: dict[int, Record] = {}
     files: dict[int, Path] = {}
+    sources: dict[int, list[str]] = {}
     if folder is not None:
         folder = writable_folder(folder).resolve()
-        files = {index: folder / f"{key}.npz" for index, key in _keys(runs).items()}
+        for index, (key, sources[index]) in _keys(runs).items():
+            files[index] = folder / f"{key}.npz"
     models_of: dict[int, Path] = {}
     attempts: dict[int, _Attempt] = {}
     for index, run in enumerate(runs):
@@ -133,6 +138,8 @@ def play_runs(
             records[index] = record
             if checkpoint is not None:  # an earlier command may have been killed before this
                 checkpoint.remove()
+    if attempts and before is not None:
+        before()
     failures: list[tuple[AnyRun, _Failure]] = []
     with (
         _bar(console, len(runs), len(records), transient=folder is None) as bar,
@@ -143,17 +150,20 @@ def play_runs(
                 failures.append((runs[index], outcome))
             else:
                 records[index] = outcome
-                if index in files:
+                if index in files and not _has_changed(runs[index], sources[index]):
                     save_record(outcome, files[index])
                 checkpoint = attempts[index].checkpoint
                 if checkpoint is not None:
                     checkpoint.remove()
             bar.advance(bar.task_ids[0])
+    titles: dict[str, str] = {}  # by their names as files
     for index, model in models_of.items():
         run = runs[index]
         if models is not None and isinstance(run, Run) and index in records and model.exists():
             models.mkdir(exist_ok=True)
             name = re.sub(r"[^\w.+-]+", "-", run.title)
+            if titles.setdefault(name, run.title) != run.title:
+                name += f"-{hashlib.sha256(run.title.encode()).hexdigest()[:8]}"
             shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
         if index not in files:
             model.unlink(missing_ok=True)
@@ -162,17 +172,18 @@ def play_runs(
     return [records[index] for index in range(len(runs))]
 
 
-def _keys(runs: Sequence[AnyRun]) -> dict[int, str]:
-    """The keys of runs by their indices, without those that have no key, with a warning.
+def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
+    """The keys of runs by their indices, and the user's files that they cover.
 
-    `ValueError` if two runs have the same key, and so would share a record.
+    Those that have no key are left out, with a warning. `ValueError` if two runs have the same key,
+    and so would share a record.
     """
-    keys: dict[int, str] = {}
+    keys: dict[int, tuple[str, list[str]]] = {}
     unkept: dict[str, str] = {}
     owners: dict[str, AnyRun] = {}
     for index, run in enumerate(runs):
         try:
-            key = run_key(run)
+            key, files = key_and_files(run)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # code of the user can raise anything, `SystemExit` included
@@ -184,7 +195,7 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, str]:
                 f"{other.name}, and {run.name}, are the same run: their policies, scenarios and "
                 "training are equal. Leave one out"
             )
-        keys[index] = key
+        keys[index] = key, files
     for name, why in unkept.items():
         warnings.warn(
             f"the results of {name} are not kept, because they have no key: {why}",
@@ -192,6 +203,19 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, str]:
             stacklevel=3,
         )
     return keys
+
+
+def _has_changed(run: AnyRun, files: list[str]) -> bool:
+    """Whether a run may have used other code than its key says, with a warning."""
+    changed = changed_files(files)
+    if changed:
+        warnings.warn(
+            f"the results of {run.name} are not kept, because {changed[0]!r} has changed since "
+            "this command read it: run it again",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return bool(changed)
 
 
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:

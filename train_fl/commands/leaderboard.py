@@ -99,9 +99,11 @@ def leaderboard(options: Options, console: Console) -> None:
     folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, given).name
     given = {"file": options.file} | given
     described_settings = [_described(*pair) for pair in zip(read, settings, strict=True)]
-    with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite):
+    with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite) as clear:
         again = _on_fresh_seeds(settings, stored) if options.policies else []
-        results = compare_settings([*settings, *again], folder, progress_console(), **execution)
+        results = compare_settings(
+            [*settings, *again], folder, progress_console(), before=clear, **execution
+        )
         fresh = results[len(settings) :]
         results = results[: len(settings)]
         changes = _changes(again, results, fresh)

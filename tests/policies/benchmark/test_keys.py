@@ -76,7 +76,7 @@ def test_keys__change_with_data_augmentation_and_network():
 
 # Classes and objects of a user's file, none of which may share a key with another.
 MINE = """
-import functools, threading
+import functools, re, threading
 import numpy as np, torch
 from policies import Scheduler, UniD, UniS
 from policies.selection import BestChannel
@@ -94,11 +94,35 @@ def at(level):
             return level, helper.SHARE
     return At
 
+def quiet(level):
+    class Quiet(UniD):
+        @torch.no_grad()
+        def decide(self, observation):
+            return level
+    return Quiet
+
+class Node:
+    def __init__(self):
+        self.next = self
+
+def nodes(cycle):
+    one, other = Node(), Node()
+    one.next = other
+    if cycle:
+        other.next = one
+    return one
+
+CONFIG = {"utility": np.log1p}
+
 class Changed(UniD):
     level = 1
+    def decide(self, observation):
+        return CONFIG, helper.LEVEL
 
-def changed(level):
-    Changed.level = level
+def changed(attribute=1, value=1, far=1):
+    Changed.level = attribute
+    CONFIG["level"] = value
+    helper.LEVEL = far
     return Changed
 
 class Holds(UniD):
@@ -128,7 +152,10 @@ class Unused:
 
 def policies(scenario):
     yield from (Mine(scenario), Twin(scenario), UniD(scenario), Lazy(scenario))
-    yield from (kind(scenario) for kind in (at(0.1), at(0.9)))
+    yield from (kind(scenario) for kind in (at(0.1), at(0.9), quiet(0.1), quiet(0.9)))
+    yield from (Holds(scenario, nodes(cycle)) for cycle in (False, True))
+    yield from (Holds(scenario, dict.fromkeys(order)) for order in ("ab", "ba"))
+    yield from (Holds(scenario, {np.log1p: re.compile(word)}) for word in "ab")
     yield from (Holds(scenario, [lambda: level]) for level in (1, 2))
     yield from (Holds(scenario, functools.partial(at, level)) for level in (1, 2))
     yield from (Holds(scenario, Called(at, level)) for level in (1, 2))
@@ -155,8 +182,8 @@ mine = load_reference(f"{names[0]}:policies", kind="function", fits=callable)
 for policy in mine(scenario):
     print(run_key(Run(policy.name, policy, scenario, (3,))))
 changed = load_reference(f"{names[0]}:changed", kind="function", fits=callable)
-for level in (1, 2):
-    print(run_key(Run("it", changed(level)(scenario), scenario, (3,))))
+for levels in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)):
+    print(run_key(Run("it", changed(*levels)(scenario), scenario, (3,))))
 """
 
 
@@ -177,14 +204,14 @@ def folders(tmp_path) -> list[Path]:
     return made
 
 
-def keys_in(folder: Path, *names: str, seed: str = "0") -> list[str]:
+def keys_in(folder: Path, *names: str, seed: str = "0", path: str = "") -> list[str]:
     done = subprocess.run(
         [sys.executable, "script.py", *names],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONHASHSEED": seed},
+        env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -203,6 +230,35 @@ def test_keys__know_a_policys_code_and_are_equal_everywhere(folders):
         (two / name).write_text("SHARE = 2\n")
         assert set(first) & set(keys_in(two, "mine.py")) == {uni_d}
         (two / name).write_text("SHARE = 1\n")
+
+
+def test_keys__of_an_installed_package_change_with_its_code(tmp_path):
+    package = tmp_path / "site-packages" / "pack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "mine.py").write_text(MINE.replace("import helper", "from pack import helper"))
+    (tmp_path / "script.py").write_text(SCRIPT.replace("sys.argv[1:]", "['pack.mine']"))
+    (package / "late.py").touch()
+    found = []
+    for share in (1, 2):
+        (package / "helper.py").write_text(f"SHARE = {share}\n")
+        found.append(keys_in(tmp_path, path=str(package.parent)))
+    assert not set(found[0]) & set(found[1]) - {found[0][2]}
+
+
+def test_play_runs__keeps_nothing_of_a_file_that_has_changed_since(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from policies import UniS\n\nclass Mine(UniS):\n    pass\n")
+    policy = make_policy(f"{file}:Mine", SCENARIO)
+    runs = [Run(each.name, each, SCENARIO, (0,)) for each in (policy, UniD(SCENARIO))]
+    before = run_key(runs[0])
+    file.write_text(file.read_text() + "# more\n")
+    assert run_key(runs[0]) == before  # the code that is loaded
+    with pytest.warns(RuntimeWarning, match="results of Mine, .* not kept, because .* has changed"):
+        play_runs(runs, folder=tmp_path / "records")
+    assert not list((tmp_path / "records").glob(f"{before}.npz"))
+    file.unlink()
+    (tmp_path / "mine.py").write_text("")
 
 
 def test_user_code__means_the_neighbour_of_its_file(folders):

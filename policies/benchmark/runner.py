@@ -122,6 +122,7 @@ def play_runs(
             files[index] = folder / f"{key}.npz"
     models_of: dict[int, Path] = {}
     attempts: dict[int, _Attempt] = {}
+    first: dict[Path, int] = {}  # equal runs of several settings are played once
     for index, run in enumerate(runs):
         checkpoint = None
         model = None
@@ -130,6 +131,8 @@ def play_runs(
         if folder is not None and models is not None and run.trains:
             model = files.get(index, folder / f"not-kept-{index}").with_suffix(".pt")
             models_of[index] = model
+        if index in files and first.setdefault(files[index], index) != index:
+            continue
         kept = index in files and (model is None or model.exists())
         record = load_record(files[index]) if kept else None
         if record is None:
@@ -142,7 +145,7 @@ def play_runs(
         before()
     failures: list[tuple[AnyRun, _Failure]] = []
     with (
-        _bar(console, len(runs), len(records), transient=folder is None) as bar,
+        _bar(console, len(attempts), len(records), transient=folder is None) as bar,
         closing(_outcomes([*attempts.values()], workers, backend)) as outcomes,
     ):
         for index, outcome in outcomes:
@@ -156,10 +159,12 @@ def play_runs(
                 if checkpoint is not None:
                     checkpoint.remove()
             bar.advance(bar.task_ids[0])
+    played = [first.get(files.get(index, Path()), index) for index in range(len(runs))]
     titles: dict[str, str] = {}  # by their names as files
     for index, model in models_of.items():
         run = runs[index]
-        if models is not None and isinstance(run, Run) and index in records and model.exists():
+        known = played[index] in records and model.exists()
+        if models is not None and isinstance(run, Run) and known:
             models.mkdir(exist_ok=True)
             name = re.sub(r"[^\w.+-]+", "-", run.title)
             if titles.setdefault(name, run.title) != run.title:
@@ -169,14 +174,14 @@ def play_runs(
             model.unlink(missing_ok=True)
     if failures:
         raise RunsFailedError(failures)
-    return [records[index] for index in range(len(runs))]
+    return [records[index] for index in played]
 
 
 def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
     """The keys of runs by their indices, and the user's files that they cover.
 
     Those that have no key are left out, with a warning. `ValueError` if two runs have the same key,
-    and so would share a record.
+    and so would share a record, unless they are of different settings.
     """
     keys: dict[int, tuple[str, list[str]]] = {}
     unkept: dict[str, str] = {}
@@ -190,7 +195,8 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
             unkept[run.name] = f"{type(error).__name__}: {reason(error)}"
             continue
         other = owners.setdefault(key, run)
-        if other is not run and isinstance(run, Run):
+        own = isinstance(run, Run) and isinstance(other, Run) and run.setting == other.setting
+        if other is not run and own:
             raise ValueError(
                 f"{other.name}, and {run.name}, are the same run: their policies, scenarios and "
                 "training are equal. Leave one out"
@@ -237,7 +243,7 @@ def _bar(console: Console | None, runs: int, finished: int, *, transient: bool) 
         TimeRemainingColumn(),
     )
     bar = Progress(*columns, console=console, transient=transient, disable=hidden)
-    bar.add_task("runs", total=runs, completed=finished)
+    bar.add_task("runs", total=runs + finished, completed=finished)
     return bar
 
 

@@ -107,6 +107,7 @@ def test_command__stopped_while_imported_ends_in_one_line(start, tmp_path, kind,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_workers__end_when_the_main_process_has_been_killed(start, cache):
     process = start(f"{LONG} --workers 2 --out out")
     wait_for_runs(process, cache)

@@ -246,7 +246,7 @@ def test_keys__of_an_installed_package_change_with_its_code(tmp_path):
     assert not set(found[0]) & set(found[1]) - {found[0][2]}
 
 
-def test_play_runs__keeps_nothing_of_a_file_that_has_changed_since(tmp_path):
+def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from policies import UniS\n\nclass Mine(UniS):\n    pass\n")
     policy = make_policy(f"{file}:Mine", SCENARIO)
@@ -322,6 +322,16 @@ def test_play_runs__a_reset_that_ends_the_program_is_a_failure(tmp_path):
 def test_play_runs__refuses_two_runs_that_would_share_a_result(tmp_path):
     runs = [Run(label, UniD(SCENARIO), SCENARIO, (0,)) for label in ("One", "Two")]
     with pytest.raises(ValueError, match=r"^One, seeds \[0\], and Two, .* are the same run"):
+        play_runs(runs, folder=tmp_path)
+
+
+def test_play_runs__plays_equal_runs_of_two_settings_once(tmp_path):
+    runs = [
+        Run("Uni-D", UniD(SCENARIO), SCENARIO, (0,), setting=setting) for setting in ("a", "b", "a")
+    ]
+    one, other = play_runs(runs[:2], folder=tmp_path)
+    assert one is other
+    with pytest.raises(ValueError, match="are the same run"):
         play_runs(runs, folder=tmp_path)
 
 

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import lambertw
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, highest
@@ -134,6 +133,8 @@ def share_band(
     ndarray, shape (..., N)
         Bandwidths [Hz]; zero outside the cohort.
     """
+    from scipy.special import lambertw  # here, because it takes a tenth of a second to import
+
     gain, f, p = np.broadcast_arrays(
         *(real_array("channel_gain, f and p", value) for value in (channel_gain, f, p))
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy import special
 
 from fl_edge_env.checks import (
     finite_number,
@@ -139,6 +138,8 @@ class CellChannel:
         """Mean gain of each user before clipping, shape (N,); their average is `mean`."""
         loss = _LOSS_PER_DECADE_DB * np.log10(self.distances(num_devices) / self.least_distance_m)
         if self.shadowing_db > 0:
+            from scipy import special  # here, because it takes a tenth of a second to import
+
             # Normal truncated to [loss - most, loss], by inverting its distribution function.
             most = self._ring_loss_db
             with np.errstate(over="ignore"):  # tiny shadowing

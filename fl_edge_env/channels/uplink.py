@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import special
 
 from fl_edge_env.checks import (
     finite_number,
@@ -205,6 +204,8 @@ class UplinkChannel:
     @cached_property
     def _mean_gain(self) -> FloatArray:
         """Mean gain h(r) of each uplink: h at its least rate plus the integral of h' P(R > r)."""
+        from scipy import special  # here, because it takes a tenth of a second to import
+
         shape, scale, least, most = self._rates
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         half = 0.5 * (most - least)[:, None]

@@ -11,7 +11,7 @@ from numba.core.caching import CacheImpl
 
 from policies.solvers import compiled
 
-HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy.stats", "torch"}
+HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy", "torch"}
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ from fl_edge_env.typing import FloatArray
 from train_fl.data.dataset import Augmentation
 from train_fl.training_options import TrainingOptions
 
-# Batch size of evaluations and of gradients over all samples.
+# Batch size of a device's gradients and losses over all its samples.
 _CHUNK = 512
+# Batch size of evaluations on test samples: a processor's cache holds the outputs of few layers.
+_EVALUATED = 256
 
 
 class LocalTrainer:
@@ -117,12 +119,14 @@ class LocalTrainer:
         return total
 
     @torch.no_grad()
-    def evaluate(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+    def evaluate(
+        self, parameters: Tensor, inputs: Tensor, targets: Tensor, *, at_once: int = _EVALUATED
+    ) -> tuple[float, Tensor]:
         """Mean loss, and the network's outputs for all samples, shape (samples, outputs)."""
         self._flat.copy_(parameters)
         loss = 0.0
         all_outputs = []
-        for batch_inputs, batch_targets in _batches(inputs, targets, _CHUNK):
+        for batch_inputs, batch_targets in _batches(inputs, targets, at_once):
             outputs = self._model(batch_inputs)
             loss += float(cross_entropy(outputs, batch_targets, reduction="sum"))
             all_outputs.append(outputs)
@@ -130,7 +134,7 @@ class LocalTrainer:
 
     def losses(self, parameters: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
         """Mean and root mean square of the samples' losses."""
-        _, outputs = self.evaluate(parameters, inputs, targets)
+        _, outputs = self.evaluate(parameters, inputs, targets, at_once=_CHUNK)
         losses = cross_entropy(outputs, targets, reduction="none")
         return float(losses.mean()), float(losses.square().mean().sqrt())
 

@@ -21,13 +21,16 @@ from fl_edge_env.tasks import TASKS, check_frozen
 _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
 
-def fixed(name: str) -> Any:
-    """Return a property for an attribute from which an environment was made: it cannot be set."""
+def fixed(name: str, source: str = "") -> Any:
+    """Return a property for an attribute from which an environment was made: it cannot be set.
+
+    Its value is the attribute with an underscore, or the `source`.
+    """
 
     def refuse(_: object, value: object) -> None:
         raise AttributeError(f"{name} is read-only, got {value!r:.60}: make another environment")
 
-    return property(attrgetter(f"_{name}"), refuse)
+    return property(attrgetter(source or f"_{name}"), refuse)
 
 
 class EnvCore:

@@ -21,6 +21,7 @@ from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.scenario import Scenario
+from fl_edge_env.simulator import Simulator
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -38,6 +39,9 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """
 
     scaling: Scaling = fixed("scaling")
+    scenario: Scenario = fixed("scenario", "unwrapped.scenario")
+    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
+    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
@@ -72,6 +76,9 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     """
 
     scaling: Scaling = fixed("scaling")
+    scenario: Scenario = fixed("scenario", "unwrapped.scenario")
+    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
+    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
     autoreset_mode: AutoresetMode = fixed("autoreset_mode")
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

@@ -6,6 +6,7 @@ import copyreg
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -91,8 +92,12 @@ def _load(place: str) -> ModuleType:
     if path.is_file():
         # Its content before it is loaded; raises `ValueError` for ambiguous neighbours.
         imports_of({str(path): ""})
-    with user_errors(f"cannot import {place!r}"):
-        module = importlib.import_module(place) if name == place else _run_file(path, name)
+    here = Path.cwd()
+    try:
+        with user_errors(f"cannot import {place!r}"):
+            module = importlib.import_module(place) if name == place else _run_file(path, name)
+    finally:
+        os.chdir(here)  # a file may change to its own folder
     file = str(module.__file__)
     package = str(module.__package__ or "")
     if is_library_file(file):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import io
 import os
 import signal
@@ -96,7 +97,7 @@ def _output_is_written() -> Iterator[None]:
     except OSError as error:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # for Python's last flush
-        if isinstance(error, BrokenPipeError):
+        if error.errno == errno.EPIPE:
             sys.exit(141)  # 128 + SIGPIPE, which Windows does not have
         print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
         sys.exit(1)
@@ -142,11 +143,9 @@ def _run(given: Sequence[str]) -> None:
             sys.exit(2)
     options = parse(chosen, given[1:], f"fl-edge {given[0]}")
 
-    from rich.console import Console
+    from train_fl.commands.console import errors_in_one_line, output_console
 
-    from train_fl.commands.console import errors_in_one_line
-
-    console = Console(markup=False, emoji=False)
+    console = output_console()
     with errors_in_one_line():
         chosen.run(options, console)
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import one_of, positive_integer
+from fl_edge_env.checks import one_of, positive_integer, read_only
 from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import check_scenario
@@ -134,7 +134,7 @@ class Task:
     @cached_property
     def num_samples(self) -> FloatArray:
         """Number of training samples of each device, shape (N,)."""
-        return np.array([len(part) for part in self.parts], dtype=np.float64)
+        return read_only(np.array([len(part) for part in self.parts], dtype=np.float64))
 
     def fit(self, scenario: Scenario, keep: Collection[str] = ()) -> Scenario:
         """Fit a scenario, with the same number of devices, to this task.
@@ -224,7 +224,8 @@ class Task:
     def label_histogram(self) -> FloatArray:
         """Share of each class in each device's data, shape (N, C)."""
         dataset = self.dataset
-        return label_histogram(dataset.train_targets.numpy(), self.parts, dataset.num_classes)
+        targets = dataset.train_targets.numpy()
+        return read_only(label_histogram(targets, self.parts, dataset.num_classes))
 
 
 class TrainingSeeds(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from fl_edge_env import FLEdgeEnv, Scenario
+from fl_edge_env import FLEdgeEnv, Scenario, Simulator
 from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
 from fl_edge_env.core import fixed
@@ -107,6 +107,8 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     """
 
     scenario: Scenario = fixed("scenario")
+    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
+    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
     task: Task = fixed("task")
 
     def __init__(

@@ -80,7 +80,12 @@ def play(
             kind = type(decision).__name__
             raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
         decision = decision.of_shape(observation["queue"].shape)
-        observation, reward, _, _, info = env.step(decision)
+        observation, reward, terminated, truncated, info = env.step(decision)
+        if not batch and (terminated or truncated) and number < scenario.num_rounds:
+            raise ValueError(
+                f"an episode of make_env's environment ended after {number} of "
+                f"{scenario.num_rounds} rounds: give the scenario as many rounds instead"
+            )
         account = info
         if scenario.csi == "participants":  # status needs more than the server knows
             account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]

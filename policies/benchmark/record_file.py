@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from policies.benchmark.records import Record, seed_column
 from policies.benchmark.status import DeviceAccounts, Milestones
 
 
-def save_record(record: Record, path: Path) -> None:
-    """Write a record atomically."""
+def save_record(record: Record, path: Path, model: Path | None = None) -> None:
+    """Write a record atomically, with the hash of the run's final model, if there is one."""
     rounds = record.rounds
     columns: dict[str, Any] = {f"rounds.{name}": rounds[name].to_numpy() for name in rounds}
     columns["rounds.seed"] = columns["rounds.seed"].astype(str)  # of any size
@@ -25,17 +26,24 @@ def save_record(record: Record, path: Path) -> None:
         columns["milestones.accuracy"] = record.milestones.accuracy
         until = record.milestones.accounts._asdict().items()
         columns |= {f"until.{name}": value for name, value in until}
+    if model is not None and model.exists():
+        columns["model"] = _file_hash(model)
     columns = {name: np.asarray(value) for name, value in columns.items()}
     with atomic_path(path) as temporary:
         np.savez(temporary, checksum=np.array(_checksum(path, columns)), **columns)
 
 
-def load_record(path: Path) -> Record | None:
-    """The record in a file, or None if the file is missing, damaged, edited or renamed."""
+def load_record(path: Path, model: Path | None = None) -> Record | None:
+    """The record in a file, or None if the file is missing, damaged, edited or renamed.
+
+    The same holds for the file of the run's final model, if it is given.
+    """
     try:
         with path.open("rb") as opened, np.load(opened) as file:
             columns = {name: file[name] for name in file.files}
         if columns.pop("checksum") != _checksum(path, columns):
+            return None
+        if model is not None and columns.get("model") != _file_hash(model):
             return None
         parts: dict[str, dict[str, Any]] = {}
         for name, values in columns.items():
@@ -51,6 +59,10 @@ def load_record(path: Path) -> Record | None:
         return Record(rounds, accounts, milestones)
     except Exception:  # a damaged file can raise anything
         return None
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _checksum(path: Path, columns: dict[str, Any]) -> str:

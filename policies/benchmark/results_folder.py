@@ -10,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, time
@@ -34,7 +34,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of experiment, and the files that it writes to a folder."""
+    """A kind of experiment, and the files that it writes to a folder, as patterns."""
 
     name: str
     results: tuple[str, ...]
@@ -71,6 +71,7 @@ def claimed(
         "command": ["python", *sys.argv],
         "options": given,
         "settings": list(settings),
+        "results": list(kind.results),
     } | made_with()
     lock = writable_folder(folder) / ".lock"
     known = lock.exists()
@@ -85,11 +86,12 @@ def claimed(
                         lock.unlink()
                     raise
             if any(old.get(name) != config[name] for name in ("options", "settings", "code")):
-                _remove(folder, kind)  # they belong to the old configuration
+                _remove(folder, kind.results)  # they belong to the old configuration
+                _remove(folder, old.get("results", ()))  # it may be of another kind
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
-            yield partial(_remove, folder, kind)
+            yield partial(_remove, folder, kind.results)
     except Timeout:
         raise ValueError(
             f"another command is using {str(folder)!r}: wait until it has finished, or give "
@@ -97,9 +99,13 @@ def claimed(
         ) from None
 
 
-def _remove(folder: Path, kind: Kind) -> None:
-    for name in kind.results:
-        (folder / name).unlink(missing_ok=True)
+def _remove(folder: Path, patterns: Iterable[object]) -> None:
+    """Remove the files of patterns; those of a stored configuration may have been edited."""
+    for pattern in patterns:
+        own = isinstance(pattern, str) and pattern and ".." not in Path(pattern).parts
+        if own and not Path(str(pattern)).is_absolute():
+            for path in folder.glob(str(pattern)):
+                path.unlink()
 
 
 def _stored(path: Path) -> dict[str, Any]:
@@ -115,11 +121,12 @@ def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str,
     """Reject a folder that holds results of other options, or unrelated files of these names."""
     instead = "give another folder with --out, or replace its results with --overwrite"
     if not old:
-        present = [name for name in (kind.config, *kind.results) if (folder / name).exists()]
-        if present:
+        patterns = (kind.config, *kind.results)
+        found = [path for pattern in patterns for path in folder.glob(pattern)]
+        if found:
+            name = found[0].relative_to(folder)
             raise ValueError(
-                f"{str(folder)!r} holds {present[0]}, which does not belong to a {kind.name}: "
-                f"{instead}"
+                f"{str(folder)!r} holds {name}, which does not belong to a {kind.name}: {instead}"
             )
     elif old["experiment"] != kind.name:
         raise ValueError(f"{str(folder)!r} holds a {old['experiment']}: {instead}")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -69,13 +68,12 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A run to play: its index among all runs, the files it writes, and the main process's id."""
+    """A run to play: its index among all runs, and the files it writes."""
 
     index: int
     run: AnyRun
     checkpoint: Checkpoint | None
     model: Path | None
-    parent: int
 
 
 _Outcome: TypeAlias = tuple[int, Record | _Failure]
@@ -133,10 +131,9 @@ def play_runs(
             models_of[index] = model
         if index in files and first.setdefault(files[index], index) != index:
             continue
-        kept = index in files and (model is None or model.exists())
-        record = load_record(files[index]) if kept else None
+        record = load_record(files[index], model) if index in files else None
         if record is None:
-            attempts[index] = _Attempt(index, run, checkpoint, model, os.getpid())
+            attempts[index] = _Attempt(index, run, checkpoint, model)
         else:
             records[index] = record
             if checkpoint is not None:  # an earlier command may have been killed before this
@@ -154,7 +151,7 @@ def play_runs(
             else:
                 records[index] = outcome
                 if index in files and not _has_changed(runs[index], sources[index]):
-                    save_record(outcome, files[index])
+                    save_record(outcome, files[index], attempts[index].model)
                 checkpoint = attempts[index].checkpoint
                 if checkpoint is not None:
                     checkpoint.remove()
@@ -256,7 +253,8 @@ def _outcomes(
     if backend == "ray":
         yield from _on_ray(attempts, workers)
         return
-    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+    watch = {"initializer": _end_with, "initargs": (os.getpid(),)} if workers > 1 else {}
+    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", **watch)
     try:
         with _signals_of_workers() if workers > 1 else nullcontext():
             outcomes = parallel(joblib.delayed(_play)(attempt) for attempt in attempts)
@@ -325,8 +323,6 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
 
 
 def _play(attempt: _Attempt) -> _Outcome:
-    if os.getppid() == attempt.parent:
-        _end_with(attempt.parent)
     try:
         return attempt.index, attempt.run.play(attempt.checkpoint, attempt.model)
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
@@ -335,7 +331,6 @@ def _play(attempt: _Attempt) -> _Outcome:
         return attempt.index, _failure(error)
 
 
-@cache
 def _end_with(parent: int) -> None:
     """End this worker soon after the main process has been killed, which cannot stop it then."""
 

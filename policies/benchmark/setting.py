@@ -13,7 +13,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from fl_edge_env import Scenario
+from fl_edge_env import FLEdgeEnv, Scenario
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
 from policies.base import Policy, check_name, without_future
@@ -132,10 +132,10 @@ def _check_system(run: Run) -> None:
 
 def _check_environment(env: gym.Env[Any, Any], scenario: Scenario) -> None:
     """Raise `ValueError` if a training environment simulates another system."""
+    if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, FLEdgeEnv):
+        raise ValueError(f"make_env must make environments of FLEdge, got {env!r}")
     with closing(env):
-        if not env.has_wrapper_attr("scenario"):
-            raise ValueError(f"make_env must make environments of FLEdge, got {env}")
-        other = _differences(env.get_wrapper_attr("scenario"), scenario, ())
+        other = _differences(env.unwrapped.scenario, scenario, ())
         if other:
             raise ValueError(
                 f"the environment of make_env has a scenario with different {', '.join(other)}: "

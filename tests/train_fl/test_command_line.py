@@ -61,14 +61,19 @@ def test_main__refuses_unknown_words_with_status_2(capsys, arguments, fragment):
     assert "None" not in error
 
 
-def test_help__ends_quietly_if_its_reader_has_gone():
-    command = [sys.executable, "-c", "from train_fl.command_line import main; main()"]
+@pytest.mark.parametrize("words", ["--help", "{SHORT} --out it"])
+def test_compare__ends_quietly_if_its_reader_has_gone(tmp_path, words):
+    command = [sys.executable, "-c", "from train_fl.command_line import main; main()", "compare"]
     with subprocess.Popen(
-        [*command, "compare", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, *words.format(SHORT=SHORT).split()],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         process.stdout.close()  # before anything is printed
-        assert process.stderr.read() == b""
+        assert b"error" not in process.stderr.read()
     assert process.returncode == 141
+    assert (tmp_path / "it" / "summary.csv").exists() == ("--out" in words)
 
 
 # The command where no package of an extra is installed.
@@ -112,7 +117,7 @@ SHORT = "--no-train --rounds 3 --seeds 2 --workers 1 --policies uni-d --set num_
     [
         ("env -u HOME TERM=dumb COLUMNS=0 {command} > out.txt 2> errors.txt", 0),
         ("{command} >&- 2>&-", 0),
-        ("{command} > /dev/full", 1),
+        ("{command} > /dev/full 2> /dev/full", 1),
     ],
 )
 def test_compare__keeps_results_whatever_becomes_of_its_output(tmp_path, shell, status):

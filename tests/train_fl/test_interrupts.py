@@ -175,7 +175,7 @@ def test_compare__on_ray_stopped_ends_in_one_line(start, cache, whom):
         os.killpg(process.pid, signal.SIGTERM)
         assert_ends(process, *STATUS[signal.SIGTERM])
     else:
-        workers = [p for p, name in of_session(process.pid).items() if "ray::_run" in name]
+        workers = [p for p, name in of_session(process.pid).items() if "ray::_play" in name]
         os.kill(workers[0], signal.SIGKILL)
         assert_ends(process, 1, "error: the system has killed a worker process")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
 
 _TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
-COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png"))
+COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png", "models/*.pt"))
 
 
 def compare(options: CompareOptions, console: Console) -> None:

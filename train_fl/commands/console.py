@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -46,6 +47,8 @@ def errors_in_one_line() -> Iterator[None]:
         message = str(error)
         status = 2
     except OSError as error:
+        if isinstance(error, LostOutputError):
+            raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         after = ". Make room and rerun the command to resume" if full else ""
         path = "" if error.filename is None else f"{os.fsdecode(error.filename)!r}: "
@@ -60,14 +63,53 @@ def errors_in_one_line() -> Iterator[None]:
     sys.exit(status)
 
 
+class LostOutputError(OSError):
+    """Standard output cannot be written: nobody reads it, or the disk is full."""
+
+
+class _Stream:
+    """A standard stream. Lost messages and progress do no harm, but lost tables do."""
+
+    def __init__(self, file: IO[str], *, needed: bool) -> None:
+        self._file = file
+        self._needed = needed
+
+    def write(self, text: str) -> int:
+        with self._losses():
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._losses():
+            self._file.flush()
+
+    @contextmanager
+    def _losses(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._needed:
+                raise LostOutputError(error.errno, error.strerror) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def output_console(width: int | None = None) -> Console:
+    """Standard output, for tables; `LostOutputError` if it cannot be written."""
+    file = cast("IO[str]", _Stream(sys.stdout, needed=True))
+    return Console(file=file, markup=False, emoji=False, width=width)
+
+
 def progress_console() -> Console:
     """Standard error, for messages and progress: standard output is for tables."""
-    return Console(stderr=True, markup=False, emoji=False)
+    file = cast("IO[str]", _Stream(sys.stderr, needed=False))
+    return Console(file=file, markup=False, emoji=False)
 
 
 def print_whole(table: Table, notes: Sequence[str], console: Console) -> None:
     """Print a table with its notes; a narrow terminal cuts off no number."""
     whole = Measurement.get(console, console.options.update(width=1000), table).maximum
-    Console(markup=False, emoji=False, width=max(console.width, whole)).print(table)
+    output_console(max(console.width, whole)).print(table)
     for note in notes:
         console.print(note, highlight=False)

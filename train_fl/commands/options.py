@@ -108,6 +108,8 @@ class SystemOptions:
             if name in found:
                 raise ValueError(f"{name} is given twice: as {found[name]!r} and as {value!r}")
             try:
+                if FIELDS[name] is not str and ("_" in value or not value.isascii()):
+                    raise ValueError("Python reads 1_0 as 10")
                 found[name] = FIELDS[name](value)
             except ValueError:
                 kind = "an integer" if FIELDS[name] is int else "a number"

@@ -35,7 +35,8 @@ def split_compression(name: str) -> tuple[str, str]:
     """The name of a scheduler, and the compression after an ``@``, which paths may also have."""
     scheduler, _, compression = name.rpartition("@")
     in_path = any(part in compression for part in ("/", "\\", ".py:", ".zip"))
-    return (name, "") if in_path or not scheduler else (scheduler, compression)
+    whole = in_path or not scheduler or not compression
+    return (name, "") if whole else (scheduler, compression)
 
 
 def make_run(spec: PolicySpec, scenario: Scenario, training: TrainingEnvFactory | None) -> Run:

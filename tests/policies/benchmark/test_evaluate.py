@@ -174,8 +174,12 @@ def test_evaluate__refuses_environments_of_another_system(scenario):
         run(gym.make("FLEdge-v0", scenario=other))
     with pytest.raises(ValueError, match="must make environments of FLEdge"):
         run(gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="must make environments of FLEdge, got None"):
+        run(None)
     with pytest.raises(RunsFailedError, match="have no client_updates"):
         run(gym.make("FLEdge-v0", scenario=scenario))
+    with pytest.raises(RunsFailedError, match="ended after 3 of 25 rounds"):
+        run(gym.make("FLEdge-v0", scenario=scenario, max_episode_steps=3))
 
 
 class Middle(Policy):

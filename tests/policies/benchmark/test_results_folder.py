@@ -108,6 +108,11 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         assert call("compare", f"{more} --out {folder} --overwrite")[0] == 0
         assert call("compare", f"{more} --out {folder}")[0] == 0
     assert (folders["compare"] / "notes.csv").read_text() == "mine"
+    (other / "models").mkdir()
+    (other / "models" / "Uni-D-seed-0.pt").touch()
+    for folder in (folders["leaderboard"], other):
+        assert call("compare", f"--set mu=0.5 --out {folder} --overwrite")[0] == 0
+        assert not [*folder.glob("leaderboard.*"), *folder.glob("models/*")]
 
 
 def test_folder__is_that_of_the_home_and_its_tables_are_written(call, tmp_path, monkeypatch):

@@ -82,11 +82,14 @@ class EnvCore:
 def resolve_scenario(
     scenario: Scenario | str, *, tiers: str | None = None, work: str | None = None, **fields: Any
 ) -> Scenario:
-    """Return a scenario, given as such or by a preset's name, with fields or devices changed."""
-    if isinstance(scenario, str):
+    """Return a scenario, a preset or that of a TOML file, with fields or devices changed."""
+    if isinstance(scenario, str) and scenario.endswith(".toml"):
+        devices = fields.pop("num_devices", None)
+        scenario = Scenario.load(scenario, num_devices=devices).replace(**fields)
+    elif isinstance(scenario, str):
         scenario = Scenario.preset(scenario, **fields)
     elif not isinstance(scenario, Scenario):
-        raise TypeError(f"scenario must be a Scenario or a preset's name, got {scenario!r}")
+        raise TypeError(f"scenario must be a Scenario, a preset or a file, got {scenario!r}")
     elif fields:
         scenario = scenario.replace(**fields)
     return with_named_devices(scenario, tiers=tiers, work=work)

@@ -88,7 +88,7 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
     Parameters
     ----------
     scenario : Scenario or str
-        The system, or the name of a preset.
+        The system, the name of a preset, or a TOML file of `Scenario.save`.
     softmax_scale : float
         Factor on the scores in the q row of an action.
     render_mode : {"rgb_array"}, optional

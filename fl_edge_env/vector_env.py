@@ -33,7 +33,7 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
     num_envs : int
         Number of sub-environments B.
     scenario : Scenario or str
-        The system, or the name of a preset.
+        The system, the name of a preset, or a TOML file of `Scenario.save`.
     softmax_scale : float
         As in `FLEdgeEnv`.
     autoreset_mode : AutoresetMode or str

@@ -14,9 +14,9 @@ import tyro
 from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean, integer_at_least, positive_integer
 from fl_edge_env.compression import is_custom
+from fl_edge_env.core import resolve_scenario
 from fl_edge_env.files import user_path
 from fl_edge_env.scenario import toml
-from fl_edge_env.scenario.tiers import with_named_devices
 from train_fl.training_options import PlaceFlags, TrainingOptions
 
 
@@ -119,22 +119,6 @@ class SystemOptions:
             values = f"as {found[name]!r} and as {self.in_file[name]!r}"
             raise ValueError(f"{name} is given twice: {values}")
         return {**found, **self.in_file}
-
-    def make_scenario(self, *, trained: bool) -> Scenario:
-        """The preset or the scenario of the file, with the given fields.
-
-        `ValueError` if a value is wrong.
-        """
-        fields = self.given_fields.items()
-        given = {name: value for name, value in fields if name in SCENARIO_FIELDS}
-        if trained and is_custom(given.get("compression", "none")):
-            del given["compression"]  # training loads it and determines its size
-        if self.scenario.endswith(".toml"):
-            devices = given.pop("num_devices", None)
-            scenario = Scenario.load(self.scenario, num_devices=devices).replace(**given)
-        else:
-            scenario = Scenario.preset(self.scenario, **given)
-        return with_named_devices(scenario, tiers=self.tiers, work=self.work)
 
 
 @dataclass(frozen=True)
@@ -239,7 +223,11 @@ class CompareOptions:
 
     def make_scenario(self) -> Scenario:
         """The system; `ValueError` if an option is wrong."""
-        return self.system.make_scenario(trained=self.training.train)
+        system = self.system
+        given = {n: value for n, value in system.given_fields.items() if n in SCENARIO_FIELDS}
+        if self.training.train and is_custom(given.get("compression", "none")):
+            del given["compression"]  # training loads it and determines its size
+        return resolve_scenario(system.scenario, tiers=system.tiers, work=system.work, **given)
 
     def check_used(self) -> None:
         """Raise `ValueError` for the first option that has no effect without training."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from gymnasium.vector import AutoresetMode
 
-from fl_edge_env import FLEdgeVectorEnv, Scenario
+from fl_edge_env import FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
@@ -72,14 +72,27 @@ class Run:
         maker = getattr(self.make_env, "identity", self.make_env)
         return policy, self.scenario, self.seeds, maker, self.prices
 
-    def play(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Record:
-        """Play the run; see `policies.benchmark.play`. `model` is a file for the final model."""
-        if self.make_env is not None:
-            env: Any = self.make_env(self.policy)
-        else:
-            env = FLEdgeVectorEnv(
+    def new_env(self) -> Any:
+        """An environment of its system; `ValueError` if `make_env` makes one of another system."""
+        if self.make_env is None:
+            return FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
+        env = self.make_env(self.policy)
+        if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, FLEdgeEnv):
+            raise ValueError(f"make_env must make environments of FLEdge, got {env!r}")
+        other = differences(env.unwrapped.scenario, self.scenario, ())
+        if other:
+            raise ValueError(
+                f"the environment of make_env has a scenario with different {', '.join(other)}: "
+                "give evaluate and the policies the scenario of the environment, which is "
+                "factory.scenario for a TrainingEnvFactory"
+            )
+        return env
+
+    def play(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Record:
+        """Play the run; see `policies.benchmark.play`. `model` is a file for the final model."""
+        env = self.new_env()
         # A copy that shares no scenario with the environment and the accounts.
         policy = copy.deepcopy(self.policy)
         record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
@@ -122,6 +135,14 @@ class BoundRun:
             "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
         }
         return Record(pd.DataFrame(columns))
+
+
+def differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[str]:
+    """The fields in which two systems differ."""
+    theirs = one.to_dict()
+    ours = other.to_dict()
+    names = [name for name in ours if name not in ignored]
+    return [name for name in names if not np.array_equal(ours[name], theirs[name])]
 
 
 AnyRun: TypeAlias = Run | BoundRun

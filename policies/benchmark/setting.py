@@ -5,21 +5,19 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
-import gymnasium as gym
-import numpy as np
 
-from fl_edge_env import FLEdgeEnv, Scenario
+from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
 from policies.base import Policy, check_name, without_future
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.fingerprint import Fingerprint
-from policies.benchmark.run import BoundRun, Run
+from policies.benchmark.run import BoundRun, Run, differences
 
 # Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20
@@ -59,8 +57,10 @@ class Setting:
         for run in self.runs:
             _check_system(run)
             _check_copy(run.policy)
-            if run.make_env is not None:
-                _check_environment(run.make_env(run.policy), run.scenario)
+        # Others are checked before they are played: to make one can take a second.
+        makers = {id(run.make_env): run for run in self.runs if run.trains}
+        for run in makers.values():
+            run.new_env().close()
 
     @property
     def scenario(self) -> Scenario:
@@ -77,7 +77,7 @@ class Setting:
         runs = []
         for run in self.runs:
             # The bounds do not depend on V.
-            same = not _differences(run.scenario, self.scenario, ("V", "nu"))
+            same = not differences(run.scenario, self.scenario, ("V", "nu"))
             priced = replace(
                 run, prices=prices if same else None, setting=self.name if named else ""
             )
@@ -122,26 +122,12 @@ def _check_system(run: Run) -> None:
             "leave it out, or run with training"
         )
     own = without_future(getattr(policy, "scenario", run.scenario))
-    other = _differences(own, without_future(run.scenario), _OWN_FIELDS)
+    other = differences(own, without_future(run.scenario), _OWN_FIELDS)
     if other:
         raise ValueError(
             f"the policy {policy.name} was made for a scenario with different {', '.join(other)}: "
             "make it with the scenario in which it runs"
         )
-
-
-def _check_environment(env: gym.Env[Any, Any], scenario: Scenario) -> None:
-    """Raise `ValueError` if a training environment simulates another system."""
-    if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, FLEdgeEnv):
-        raise ValueError(f"make_env must make environments of FLEdge, got {env!r}")
-    with closing(env):
-        other = _differences(env.unwrapped.scenario, scenario, ())
-        if other:
-            raise ValueError(
-                f"the environment of make_env has a scenario with different {', '.join(other)}: "
-                "give evaluate and the policies the scenario of the environment, which is "
-                "factory.scenario for a TrainingEnvFactory"
-            )
 
 
 def _check_copy(policy: Policy) -> None:
@@ -162,11 +148,3 @@ def _check_copy(policy: Policy) -> None:
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
             "__getstate__ and __deepcopy__"
         )
-
-
-def _differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[str]:
-    """The fields in which two systems differ."""
-    theirs = one.to_dict()
-    ours = other.to_dict()
-    names = [name for name in ours if name not in ignored]
-    return [name for name in names if not np.array_equal(ours[name], theirs[name])]

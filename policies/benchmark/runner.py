@@ -68,12 +68,36 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A run to play: its index among all runs, and the files it writes."""
+    """A run to play: its index among all runs, and the files that it reads and writes."""
 
     index: int
     run: AnyRun
+    file: Path | None  # of its record
+    sources: list[str]  # of the user's code
     checkpoint: Checkpoint | None
     model: Path | None
+
+    def stored(self) -> Record | None:
+        """The record of an earlier command, if it is kept."""
+        record = None if self.file is None else load_record(self.file, self.model)
+        if record is not None and self.checkpoint is not None:
+            self.checkpoint.remove()  # the earlier command may have been killed before this
+        return record
+
+    def keep(self, record: Record) -> None:
+        """Save the record, with a warning unless the run had the code that its key says."""
+        changed = changed_files(self.sources)
+        if changed:
+            warnings.warn(
+                f"the results of {self.run.name} are not kept, because {changed[0]!r} has changed "
+                "since this command read it: run it again",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        elif self.file is not None:
+            save_record(record, self.file, self.model)
+        if self.checkpoint is not None:
+            self.checkpoint.remove()
 
 
 _Outcome: TypeAlias = tuple[int, Record | _Failure]
@@ -111,67 +135,73 @@ def play_runs(
         If the operating system killed a worker; finished runs are kept.
     """
     check_runner(workers, backend, checkpoint_every)
+    attempts = _attempts(runs, folder, checkpoint_every, models)
+    first: dict[Path | int, int] = {}  # equal runs of several settings are played once
+    played = [first.setdefault(each.file or each.index, each.index) for each in attempts]
     records: dict[int, Record] = {}
-    files: dict[int, Path] = {}
-    sources: dict[int, list[str]] = {}
-    if folder is not None:
-        folder = writable_folder(folder).resolve()
-        for index, (key, sources[index]) in _keys(runs).items():
-            files[index] = folder / f"{key}.npz"
-    models_of: dict[int, Path] = {}
-    attempts: dict[int, _Attempt] = {}
-    first: dict[Path, int] = {}  # equal runs of several settings are played once
-    for index, run in enumerate(runs):
-        checkpoint = None
-        model = None
-        if index in files and run.trains:
-            checkpoint = Checkpoint(files[index].stem, checkpoint_every)
-        if folder is not None and models is not None and run.trains:
-            model = files.get(index, folder / f"not-kept-{index}").with_suffix(".pt")
-            models_of[index] = model
-        if index in files and first.setdefault(files[index], index) != index:
-            continue
-        record = load_record(files[index], model) if index in files else None
+    left: list[_Attempt] = []
+    for index in dict.fromkeys(played):
+        record = attempts[index].stored()
         if record is None:
-            attempts[index] = _Attempt(index, run, checkpoint, model)
+            left.append(attempts[index])
         else:
             records[index] = record
-            if checkpoint is not None:  # an earlier command may have been killed before this
-                checkpoint.remove()
-    if attempts and before is not None:
+    if left and before is not None:
         before()
     failures: list[tuple[AnyRun, _Failure]] = []
     with (
-        _bar(console, len(attempts), len(records), transient=folder is None) as bar,
-        closing(_outcomes([*attempts.values()], workers, backend)) as outcomes,
+        _bar(console, len(left), len(records), transient=folder is None) as bar,
+        closing(_outcomes(left, workers, backend)) as outcomes,
     ):
         for index, outcome in outcomes:
             if isinstance(outcome, _Failure):
                 failures.append((runs[index], outcome))
             else:
                 records[index] = outcome
-                if index in files and not _has_changed(runs[index], sources[index]):
-                    save_record(outcome, files[index], attempts[index].model)
-                checkpoint = attempts[index].checkpoint
-                if checkpoint is not None:
-                    checkpoint.remove()
+                attempts[index].keep(outcome)
             bar.advance(bar.task_ids[0])
-    played = [first.get(files.get(index, Path()), index) for index in range(len(runs))]
-    titles: dict[str, str] = {}  # by their names as files
-    for index, model in models_of.items():
-        run = runs[index]
-        known = played[index] in records and model.exists()
-        if models is not None and isinstance(run, Run) and known:
-            models.mkdir(exist_ok=True)
-            name = re.sub(r"[^\w.+-]+", "-", run.title)
-            if titles.setdefault(name, run.title) != run.title:
-                name += f"-{hashlib.sha256(run.title.encode()).hexdigest()[:8]}"
-            shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
-        if index not in files:
-            model.unlink(missing_ok=True)
+    if models is not None:
+        _copy_models([one for one in attempts if played[one.index] in records], models)
     if failures:
         raise RunsFailedError(failures)
     return [records[index] for index in played]
+
+
+def _attempts(
+    runs: Sequence[AnyRun], folder: Path | None, checkpoint_every: int, models: Path | None
+) -> list[_Attempt]:
+    """The runs with their files in a folder, which is made."""
+    if folder is None:
+        return [_Attempt(index, run, None, [], None, None) for index, run in enumerate(runs)]
+    folder = writable_folder(folder).resolve()
+    keys = _keys(runs)
+    attempts = []
+    for index, run in enumerate(runs):
+        key, sources = keys.get(index, ("", []))
+        file = folder / f"{key}.npz" if key else None
+        checkpoint = Checkpoint(key, checkpoint_every) if key and run.trains else None
+        model = None
+        if models is not None and run.trains:
+            model = folder / f"{key or f'not-kept-{index}'}.pt"
+        attempts.append(_Attempt(index, run, file, sources, checkpoint, model))
+    return attempts
+
+
+def _copy_models(attempts: Sequence[_Attempt], models: Path) -> None:
+    """Copy the final models of runs to a folder, under the policies' names."""
+    titles: dict[str, str] = {}  # by their names as files
+    for attempt in attempts:
+        run = attempt.run
+        model = attempt.model
+        if model is None or not isinstance(run, Run) or not model.exists():
+            continue
+        models.mkdir(exist_ok=True)
+        name = re.sub(r"[^\w.+-]+", "-", run.title)
+        if titles.setdefault(name, run.title) != run.title:
+            name += f"-{hashlib.sha256(run.title.encode()).hexdigest()[:8]}"
+        shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
+        if attempt.file is None:
+            model.unlink()
 
 
 def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
@@ -206,19 +236,6 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
             stacklevel=3,
         )
     return keys
-
-
-def _has_changed(run: AnyRun, files: list[str]) -> bool:
-    """Whether a run may have used other code than its key says, with a warning."""
-    changed = changed_files(files)
-    if changed:
-        warnings.warn(
-            f"the results of {run.name} are not kept, because {changed[0]!r} has changed since "
-            "this command read it: run it again",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return bool(changed)
 
 
 def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:

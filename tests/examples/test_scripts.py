@@ -113,6 +113,7 @@ gym.register(
 SMALL = Scenario.cifar10(num_devices=20, num_rounds=50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "length", "settings"),
     [

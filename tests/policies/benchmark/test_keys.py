@@ -178,12 +178,13 @@ scenario = Scenario.digits(num_devices=4, num_rounds=3)
 names = sys.argv[1:]
 for name in names:
     load_reference(f"{name}:Mine", kind="class", fits=callable)
-mine = load_reference(f"{names[0]}:policies", kind="function", fits=callable)
-for policy in mine(scenario):
-    print(run_key(Run(policy.name, policy, scenario, (3,))))
-changed = load_reference(f"{names[0]}:changed", kind="function", fits=callable)
-for levels in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)):
-    print(run_key(Run("it", changed(*levels)(scenario), scenario, (3,))))
+for name in names:
+    mine = load_reference(f"{name}:policies", kind="function", fits=callable)
+    keys = [run_key(Run(policy.name, policy, scenario, (3,))) for policy in mine(scenario)]
+    changed = load_reference(f"{name}:changed", kind="function", fits=callable)
+    for levels in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)):
+        keys.append(run_key(Run("it", changed(*levels)(scenario), scenario, (3,))))
+    print(*keys)
 """
 
 
@@ -204,7 +205,8 @@ def folders(tmp_path) -> list[Path]:
     return made
 
 
-def keys_in(folder: Path, *names: str, seed: str = "0", path: str = "") -> list[str]:
+def keys_in(folder: Path, *names: str, seed: str = "0", path: str = "") -> list[list[str]]:
+    """The keys of the policies in each of some files."""
     done = subprocess.run(
         [sys.executable, "script.py", *names],
         cwd=folder,
@@ -214,36 +216,50 @@ def keys_in(folder: Path, *names: str, seed: str = "0", path: str = "") -> list[
         env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 def test_keys__know_a_policys_code_and_are_equal_everywhere(folders):
     one, two = folders
-    first = keys_in(one, "mine.py")
+    (first,) = keys_in(one, "mine.py")
     assert len(set(first)) == len(first)
     # Neither the folder, nor the process, nor a scheduler in another file matters.
-    assert keys_in(two, "mine.py", "other.py", seed="1") == first
+    again, others = keys_in(two, "mine.py", "other.py", seed="1")
+    assert again == first
     # A file of the same name and classes of the same names are something else.
     uni_d = first[2]
-    assert set(first) & set(keys_in(two, "other.py")) == {uni_d}
-    for name in ("helper.py", "late.py"):
-        (two / name).write_text("SHARE = 2\n")
-        assert set(first) & set(keys_in(two, "mine.py")) == {uni_d}
-        (two / name).write_text("SHARE = 1\n")
+    assert set(first) & set(others) == {uni_d}
+    for folder, name in zip(folders, ("helper.py", "late.py"), strict=True):
+        (folder / name).write_text("SHARE = 2\n")
+        assert set(first) & set(*keys_in(folder, "mine.py")) == {uni_d}
+
+
+INSTALLED = """
+from policies import UniD
+from pack import helper
+
+class Mine(UniD):
+    pass
+
+def policies(scenario):
+    return [Mine(scenario), UniD(scenario)]
+
+def changed(*_):
+    return Mine
+"""
 
 
 def test_keys__of_an_installed_package_change_with_its_code(tmp_path):
     package = tmp_path / "site-packages" / "pack"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "mine.py").write_text(MINE.replace("import helper", "from pack import helper"))
-    (tmp_path / "script.py").write_text(SCRIPT.replace("sys.argv[1:]", "['pack.mine']"))
-    (package / "late.py").touch()
+    (package / "mine.py").write_text(INSTALLED)
+    (tmp_path / "script.py").write_text(SCRIPT)
     found = []
     for share in (1, 2):
         (package / "helper.py").write_text(f"SHARE = {share}\n")
-        found.append(keys_in(tmp_path, path=str(package.parent)))
-    assert not set(found[0]) & set(found[1]) - {found[0][2]}
+        found += keys_in(tmp_path, "pack.mine", path=str(package.parent))
+    assert set(found[0]) & set(found[1]) == {found[0][1]}
 
 
 def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):

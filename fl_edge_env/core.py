@@ -82,7 +82,7 @@ class EnvCore:
 def resolve_scenario(
     scenario: Scenario | str, *, tiers: str | None = None, work: str | None = None, **fields: Any
 ) -> Scenario:
-    """Return a scenario, a preset or that of a TOML file, with fields or devices changed."""
+    """Return a scenario, given as such, by a preset or by a TOML file, with some changes."""
     if isinstance(scenario, str) and scenario.endswith(".toml"):
         devices = fields.pop("num_devices", None)
         scenario = Scenario.load(scenario, num_devices=devices).replace(**fields)

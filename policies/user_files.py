@@ -28,7 +28,7 @@ _LIBRARIES = tuple(
 _SITES = {"site-packages", "dist-packages"}
 # A file with one of these words can import modules by computed names.
 _COMPUTED_IMPORT = re.compile(rb"\b(importlib|__import__|pkgutil|pydoc|runpy)\b")
-# Packages of the user's that are installed beside libraries, and contents as they were first read.
+# User's packages that are installed next to libraries, and file contents at the first reading.
 _CLAIMED: set[str] = set()
 _CONTENTS: dict[str, bytes] = {}
 

@@ -55,7 +55,7 @@ class Comparison:
 def collected(
     setting: Setting, records: Sequence[tuple[str, Record]], bounds: Sequence[Record]
 ) -> Comparison:
-    """Collect the records of a setting by label, with those of its bounds, and judge them."""
+    """Collect the records of a setting by label, add its bounds, and judge each policy once."""
     rounds = labelled("policy", ((label, record.rounds) for label, record in records))
     whole: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
     until_target: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}

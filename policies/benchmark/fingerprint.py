@@ -38,8 +38,8 @@ class Fingerprint:
     Objects with equal values have equal hashes. The code of functions and classes counts, with the
     values that they close over and the attributes of classes, unless they belong to a library:
     these count by name and by what they close over, such as the functions that they decorate. A
-    function of the user's also counts with the global values that it uses, those of the user's
-    modules included. Paths of the user's folder count relative to it, and loggers not at all.
+    user's function also counts with the global values that it uses, including values in the user's
+    modules. Paths in the user's folder count relative to it, and loggers do not count.
 
     Attributes
     ----------

@@ -68,9 +68,9 @@ class Setting:
         return self.runs[0].scenario
 
     def seeded_runs(self, *, named: bool = False) -> tuple[list[Run], list[BoundRun]]:
-        """The runs with their seeds, and those of the bounds, whose prices are computed here.
+        """Give the runs their seeds, and make the runs of the bounds with their prices.
 
-        A policy has one run for each seed with training, and otherwise runs of as many seeds as fit
+        With training, a policy has a run for each seed; without, a run takes as many seeds as fit
         into memory. With `named`, messages about a run also name the setting.
         """
         prices = find_prices(self.scenario) if self.bounded else None

@@ -78,7 +78,7 @@ def is_user_file(file: str) -> bool:
 def imports_of(files: Mapping[str, str]) -> Imports:
     """User's files, all user's files that they import, and the libraries.
 
-    Contents are those of the first reading, as the code is loaded only once. Imports within
+    Contents are as first read, because the code is loaded only once. Imports within
     functions count, because they can happen later. If a file can import by computed names, all of
     the user's modules that are loaded count.
 

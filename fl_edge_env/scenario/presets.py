@@ -52,7 +52,7 @@ def check_number(number: object, name: str = "num_devices") -> int:
 
 
 def split_anew(share: float, before: int, num_devices: object) -> float:
-    """Samples of each device when those of another number of devices are split among them."""
+    """Samples of each device after the same samples have been split among another number."""
     samples = float(f"{share * before:.12g}")  # without the rounding of the first split
     return samples / check_number(num_devices)
 

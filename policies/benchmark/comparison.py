@@ -98,7 +98,7 @@ def compare_settings(
 ) -> list[Comparison]:
     """Run settings, or only the runs that a folder lacks, with a progress bar.
 
-    The keywords are those of `policies.benchmark.runner.play_runs`.
+    For the keywords see `policies.benchmark.runner.play_runs`.
     """
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line") if console.is_terminal else nullcontext():

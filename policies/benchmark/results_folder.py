@@ -100,7 +100,7 @@ def claimed(
 
 
 def _remove(folder: Path, patterns: Iterable[object]) -> None:
-    """Remove the files of patterns; those of a stored configuration may have been edited."""
+    """Remove the files of patterns, which an edited configuration may have turned into anything."""
     for pattern in patterns:
         own = isinstance(pattern, str) and pattern and ".." not in Path(pattern).parts
         if own and not Path(str(pattern)).is_absolute():

@@ -109,8 +109,8 @@ def _check_range(name: str, values: FloatArray, allowed: Range) -> None:
         raise ValueError(f"{name} must {allowed.must}, got {values.min()} to {values.max()}")
 
 
-# The last scenario and its table. To compare the fields of an equal scenario, such as that of a
-# copied policy, would take longer than a decision.
+# The last scenario and its table. To compare the fields of equal scenarios, such as a copied
+# policy's, would take longer than a decision.
 _LAST: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
 
 

@@ -1,4 +1,4 @@
-"""A factory of training environments, for jobs that run in other processes."""
+"""A factory of training environments, for runs in other processes."""
 
 from __future__ import annotations
 

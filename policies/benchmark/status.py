@@ -98,7 +98,7 @@ class DeviceAccounts(NamedTuple):
 
 
 def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
-    """The accounts of the runs of several jobs of a policy."""
+    """The accounts of a policy's runs in one table."""
     *arrays, drawn = zip(*parts, strict=True)
     return DeviceAccounts._make([*(np.concatenate(values) for values in arrays), all(drawn)])
 

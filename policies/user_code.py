@@ -8,8 +8,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 
 # Modules that other processes may not find, so joblib sends their code, not their names.
 _LOADED: dict[str, ModuleType] = {}
+_PLACES: list[str] = []
 
 
 def _rebuilt(function: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
@@ -70,6 +71,21 @@ def user_errors(before: str) -> Iterator[None]:
         raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
 
 
+def loaded_places() -> list[str]:
+    """The files and modules that `load_reference` has loaded, for `load_places`."""
+    return [*_PLACES]
+
+
+def load_places(places: Iterable[str]) -> None:
+    """Run loaded files in another process, as they may change other modules.
+
+    Errors are left to the runs, and output is not shown again.
+    """
+    for place in places:
+        with suppress(Exception), redirect_stdout(None):
+            _load(place)
+
+
 def user_modules() -> list[ModuleType]:
     """The modules that `load_reference` has loaded, which other processes may not find."""
     return list(_LOADED.values())
@@ -107,6 +123,7 @@ def _load(place: str) -> ModuleType:
         with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores
             importlib.import_module(pickler).register_pickle_by_value(module)
     _LOADED[module.__name__] = module
+    _PLACES.append(str(path) if place.endswith(".py") else place)
     return module
 
 

@@ -173,11 +173,13 @@ def _spec(name: str) -> ModuleSpec | None:
 def _check_neighbour(file: str, name: str, imported: str) -> None:
     """Raise `ValueError` if `name` is next to a file that would import `imported` instead."""
     folder = Path(file).parent
-    if "." in name or str(folder) not in sys.path:
+    if str(folder) not in sys.path:
         return
-    for neighbour in (folder / f"{name}.py", folder / name / "__init__.py"):
-        if neighbour.exists() and not neighbour.samefile(imported):
-            raise ValueError(
-                f"{file!r} imports {name}, which is {str(neighbour)!r} and also {imported!r}: "
-                "rename one of them, because Python loads only one module of a name"
-            )
+    place = folder.joinpath(*name.split("."))
+    neighbours = [place / "__init__.py", place.with_name(f"{place.name}.py")]
+    found = [neighbour for neighbour in neighbours if neighbour.exists()]
+    if found and not any(neighbour.samefile(imported) for neighbour in found):
+        raise ValueError(
+            f"{file!r} imports {name}, which is {str(found[0])!r} and also {imported!r}: "
+            "rename one of them, because Python loads only one module of a name"
+        )

@@ -1,12 +1,14 @@
 """Benchmarks of policies, and how a comparison flows.
 
 `fl-edge compare`, `leaderboard` and `reproduce` (`train_fl.commands`) turn their options into
-settings. All later steps are in this package:
+settings, in a folder that `results_folder` locks. `comparison.compare_settings` then takes these
+steps:
 
-1. A `setting.Setting` names policies, their systems and common seeds. It makes a `run.Run` of each
-   policy and its seeds, and a `run.BoundRun` of each seed.
+1. A `setting.Setting` has a `run.Run` for each policy and its system, gives the runs their seeds,
+   and makes a `run.BoundRun` for each seed.
 2. `runner.play_runs` plays the runs in processes and keeps each `records.Record` in a file
-   (`record_file`) named by the run's key. `play.play` plays an episode, and a `records.Recorder`
+   (`record_file`) named by the run's key, which a `fingerprint` makes; training also saves a
+   `checkpoint`. `play.play` plays an episode, and a `records.Recorder`
    writes down a row for each round and the accounts of each device. `bounds` computes the bounds
    along the same sample paths.
 3. `comparison.collected` makes a `comparison.Comparison` of the records of a setting: its rounds,

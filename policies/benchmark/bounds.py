@@ -212,11 +212,12 @@ def priced_outcome(info: Mapping[str, Any], prices: DualPrices, scenario: Scenar
 def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> FloatArray:
     """Lower bounds on the `priced_outcome` of each round of an episode, (num_rounds,) [s].
 
-    They hold in every round for every policy, sampled or chosen, because any cohort has 1 to K
-    distinct devices. They hold without noise: a policy's mean over the episode is at least the mean
-    of these bounds, even if it overspends or leaves devices out. They have the true gains even if
-    observed gains are delayed, and only cohorts of available devices if devices drop out. Failed
-    uploads have no effect. For late devices, see `bound_rounds`.
+    They hold in every round for every policy that leaves bandwidths equal, sampled or chosen,
+    because any cohort has 1 to K distinct devices. They hold without noise: a policy's mean over
+    the episode is at least the mean of these bounds, even if it overspends or leaves devices out.
+    They have the true gains even if observed gains are delayed, and only cohorts of available
+    devices if devices drop out. Failed uploads have no effect. For late devices, see
+    `bound_rounds`.
     """
     energy, participation = prices
     constant = -np.sum(energy * scenario.energy_budget_j)

@@ -69,14 +69,16 @@ def collected(
         label: judge(all_rounds, joined(until_target[label]) if until_target[label] else None)
         for label, all_rounds in accounts.items()
     }
-    least = pd.concat([record.rounds for record in bounds] or [pd.DataFrame()], ignore_index=True)
+    tables = [record.rounds for record in bounds] or [pd.DataFrame()]
+    path_bounds = pd.concat(tables, ignore_index=True)
+    names = {label: status.name for label, status in statuses.items()}
     return Comparison(
-        summarise(rounds, setting.target, least if setting.bounded else None, statuses),
-        setting.target,
-        _notes(setting, [accounts[n] for n, status in statuses.items() if status.name == OK]),
-        setting.left_out,
-        rounds.assign(status=rounds["policy"].map({n: s.name for n, s in statuses.items()})),
-        least,
+        summary=summarise(rounds, setting.target, path_bounds, statuses),
+        target=setting.target,
+        notes=_notes(setting, [accounts[label] for label, name in names.items() if name == OK]),
+        left_out=setting.left_out,
+        rounds=rounds.assign(status=rounds["policy"].map(names)),
+        bounds=path_bounds,
     )
 
 
@@ -85,7 +87,7 @@ def _notes(setting: Setting, accounts: Sequence[DeviceAccounts]) -> str:
     first, *rest = setting.runs
     uploads = first.scenario.compression
     other = [run.label for run in rest if run.scenario.compression != uploads]
-    note = f"Not ranked with {first.label}, as uploads differ: {', '.join(other)}."
+    note = f"Uploads differ from {first.label}'s, and times with them: {', '.join(other)}."
     notes = [note] if other else []
     return "\n".join(filter(None, [*notes, cannot_tell(accounts)]))
 
@@ -106,8 +108,8 @@ def compare_settings(
     # Short runs last, so that no process waits for a long one at the end.
     runs: list[AnyRun] = [run for policies, _ in seeded for run in policies]
     runs += [run for _, bounds in seeded for run in bounds]
-    kept = None if folder is None else folder / "records"
-    records = iter(play_runs(runs, folder=kept, console=console, **options))
+    kept_in = None if folder is None else folder / "records"
+    records = iter(play_runs(runs, folder=kept_in, console=console, **options))
     played = [[(run.label, next(records)) for run in policies] for policies, _ in seeded]
     least = [[next(records) for _ in bounds] for _, bounds in seeded]
     return [collected(*parts) for parts in zip(settings, played, least, strict=True)]

@@ -45,8 +45,8 @@ def evaluate(
         Test accuracy in (0, 1]. With training, `time_to_target` is the time at which it is first
         reached.
     gaps : bool
-        Whether to compute `gap` and `outcome_gap`, which solves P2 and the outcome problem for each
-        round of each seed.
+        Whether to compute `gap`, `outcome_gap` and `accuracy_gap`, which solves P2 and the outcome
+        problem for each round of each seed.
     workers : int
         Number of processes.
     progress : bool, optional

@@ -7,11 +7,12 @@ import functools
 import hashlib
 import logging
 import os
+import random
 import sys
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ _WRAPPERS = (
     type(functools.cache(len)),
 )
 _WRAPPED = ("__wrapped__", "fget", "fset", "fdel", "func")
+_VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
+# State that all code shares, and that differs in each process.
+_SHARED = os.environ, np.random.mtrand._rand, random._inst
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
@@ -75,8 +79,8 @@ class Fingerprint:
     def _of_parts(self, value: object) -> str:
         try:
             return _hash(*self._parts(value))
-        except Exception:
-            if not self._lenient:
+        except Exception as error:
+            if not self._lenient or isinstance(error, RecursionError):
                 raise
             return type(value).__qualname__
 
@@ -86,9 +90,9 @@ class Fingerprint:
     def _parts(self, value: Any) -> list[str]:
         """Everything that determines a value, as text."""
         kind = type(value)
-        if kind in (list, tuple):
+        if kind in (list, tuple, *_VIEWS):
             return [kind.__name__, *self._each(*value)]
-        if kind is dict:
+        if kind in (dict, MappingProxyType):
             return ["dict", *(_hash(*self._each(*pair)) for pair in value.items())]
         if kind in (set, frozenset):
             return ["set", *sorted(self._each(*value))]
@@ -97,7 +101,7 @@ class Fingerprint:
         if isinstance(value, ModuleType):
             file = _user_file(value)
             return ["module", Path(file).name if file else value.__name__]
-        if isinstance(value, logging.Logger) or value is os.environ:
+        if isinstance(value, logging.Logger) or any(value is one for one in _SHARED):
             return [kind.__name__]
         if isinstance(value, type):
             return ["class", *self._class(value)]
@@ -108,6 +112,8 @@ class Fingerprint:
             return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
         if isinstance(value, _WRAPPERS) or kind.__module__.startswith("numba."):
             functions = [getattr(value, name, None) for name in _WRAPPED]
+            if not any(functions):
+                raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
             return ["wrapper", *self._each(kind, *functions)]
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
@@ -141,7 +147,8 @@ class Fingerprint:
             name: item
             for name, item in vars(kind).items()
             # Others with such names describe the class, and Python adds some to it later.
-            if not name.startswith("__") or callable(item)
+            # Generated hash functions differ in each process.
+            if name != "__hash__" and (not name.startswith("__") or callable(item))
         }
         above = self._each(type(kind), *kind.__bases__)
         return [kind.__qualname__, *above, *self._where_possible(own)]
@@ -153,7 +160,9 @@ class Fingerprint:
             name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
             return [name, *self._where_possible(dict(zip(code.co_freevars, cells, strict=True)))]
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
-        module = sys.modules.get(function.__module__)
+        parts += self._where_possible(function.__dict__)
+        # Not `__module__`, which a decorator may have copied from another function.
+        module = sys.modules.get(str(function.__globals__.get("__name__")))
         file = None if module is None else getattr(module, "__file__", None)
         if file is None or is_user_file(file):
             if module is not None and file is not None:
@@ -192,13 +201,13 @@ def _used_values(values: Mapping[str, object], used: AbstractSet[str]) -> dict[s
     seen: set[int] = set()
     while waiting:
         place, values = waiting.pop()
-        seen.add(id(values))
-        for name in used & values.keys():
+        for name in sorted(used & values.keys()):
             if name.startswith("__"):
                 continue
             value = values[name]
             found[f"{place}{name}"] = value
-            if isinstance(value, ModuleType) and _user_file(value) and id(vars(value)) not in seen:
+            if isinstance(value, ModuleType) and _user_file(value) and id(value) not in seen:
+                seen.add(id(value))
                 waiting.append((f"{place}{name}.", vars(value)))
     return found
 

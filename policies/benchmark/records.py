@@ -111,7 +111,9 @@ class Recorder:
         if self._prices is not None:
             excess = (self._prices.energy * (expected - budget)).sum(axis=-1)
             values["priced_objective"] = values["penalty"] + excess
-            values["priced_outcome"] = priced_outcome(info, self._prices.outcome, scenario)
+            cost = priced_outcome(info, self._prices.outcome, scenario)
+            # Its bound assumes equal bandwidths.
+            values["priced_outcome"] = cost if decision.bandwidth is None else math.nan
         if "client_updates" in info:
             names = ("train_loss", "test_loss", "test_accuracy")
             values |= {name: info.get(name, math.nan) for name in names} | {"real_time": seconds}
@@ -121,8 +123,6 @@ class Recorder:
             known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
             values["mean_device_accuracy"] = np.mean(known)
             values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
-        if decision.bandwidth is not None and "priced_outcome" in values:
-            values["priced_outcome"] = math.nan  # its bound assumes equal bandwidths
         for name, value in values.items():
             if name not in self._columns:
                 self._columns[name] = self._empty()
@@ -172,7 +172,7 @@ class Recorder:
 
     def _note_milestone(self, accuracy: Any) -> None:
         highest = self._milestones[-1][0] if self._milestones else -math.inf
-        if len(self._seeds) == 1 and accuracy > highest:
+        if accuracy > highest:
             self._milestones.append((float(accuracy), self.accounts()))
 
     def _empty(self) -> FloatArray:

@@ -10,11 +10,10 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +48,11 @@ def claimed(
     settings: Sequence[Mapping[str, Any]],
     *,
     overwrite: bool,
-) -> Iterator[Callable[[], None]]:
+) -> Iterator[None]:
     """Lock a folder for the block, if it is empty or holds the results of the same options.
 
-    With `overwrite`, other results are replaced. Yields a function that removes the results but the
-    finished runs, for a command that has to play runs again because code or data have changed.
+    With `overwrite`, other results are replaced. Results are removed, except for finished runs, so
+    that the folder holds what the last command wrote.
 
     A configuration file records how to repeat the experiment: the command, its options, the
     `settings` that they describe, and the versions of code and libraries.
@@ -85,13 +84,13 @@ def claimed(
                     if not known:  # leave a foreign folder as it was
                         lock.unlink()
                     raise
-            if any(old.get(name) != config[name] for name in ("options", "settings", "code")):
-                _remove(folder, kind.results)  # they belong to the old configuration
-                _remove(folder, old.get("results", ()))  # it may be of another kind
+            # The user's code may have changed, and finished runs are kept by their keys.
+            _remove(folder, kind.results)
+            _remove(folder, old.get("results", ()))  # may be of another kind
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
-            yield partial(_remove, folder, kind.results)
+            yield
     except Timeout:
         raise ValueError(
             f"another command is using {str(folder)!r}: wait until it has finished, or give "

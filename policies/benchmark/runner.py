@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, key_and_files
-from policies.user_code import user_modules
+from policies.user_code import load_places, loaded_places, user_modules
 from policies.user_files import changed_files, is_user_file
 
 BACKENDS = "processes", "ray"
@@ -111,7 +111,6 @@ def play_runs(
     backend: str = "processes",
     checkpoint_every: int = 50,
     models: Path | None = None,
-    before: Callable[[], None] | None = None,
     console: Console | None = None,
 ) -> list[Record]:
     """Play runs and return their records, in the order of the runs.
@@ -119,9 +118,8 @@ def play_runs(
     With a folder, each record is a file in it, named by the run's key, and the run is not played
     again. Every `checkpoint_every` rounds a training run also saves a checkpoint in the user's
     cache folder, from which it resumes after a kill. With `models`, the final global model of each
-    training run is copied there. On a cluster, both folders must be shared. `before` is called if
-    a run has to be played. A `console` shows a progress bar, which disappears at the end if there
-    is no folder.
+    training run is copied there. On a cluster, both folders must be shared. A `console`
+    shows a progress bar, which disappears at the end if there is no folder.
 
     Raises
     ------
@@ -146,8 +144,6 @@ def play_runs(
             left.append(attempts[index])
         else:
             records[index] = record
-    if left and before is not None:
-        before()
     failures: list[tuple[AnyRun, _Failure]] = []
     with (
         _bar(console, len(left), len(records), transient=folder is None) as bar,
@@ -238,7 +234,7 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
     return keys
 
 
-def check_runner(workers: int, backend: str = "processes", checkpoint_every: int = 50) -> None:
+def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
     """Raise `ValueError` if `play_runs` would reject one of these."""
     integer_at_least(1, "workers", workers)
     one_of("backend", backend, BACKENDS)
@@ -270,8 +266,10 @@ def _outcomes(
     if backend == "ray":
         yield from _on_ray(attempts, workers)
         return
-    watch = {"initializer": _end_with, "initargs": (os.getpid(),)} if workers > 1 else {}
-    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", **watch)
+    begin: dict[str, Any] = {}
+    if workers > 1:
+        begin = {"initializer": _begin, "initargs": (os.getpid(), loaded_places())}
+    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", **begin)
     try:
         with _signals_of_workers() if workers > 1 else nullcontext():
             outcomes = parallel(joblib.delayed(_play)(attempt) for attempt in attempts)
@@ -348,8 +346,8 @@ def _play(attempt: _Attempt) -> _Outcome:
         return attempt.index, _failure(error)
 
 
-def _end_with(parent: int) -> None:
-    """End this worker soon after the main process has been killed, which cannot stop it then."""
+def _begin(parent: int, places: list[str]) -> None:
+    """Begin a worker: run the user's files, and end it soon after the main process was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -357,6 +355,7 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    load_places(places)
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -1,7 +1,7 @@
 """The status of a scheduler in a setting: whether it meets its constraints, over all its seeds.
 
 A `records.Recorder` keeps the `DeviceAccounts` of each run, `comparison.collected` calls `judge`
-once for all runs of a policy, and tables add the note of `cannot_tell`.
+once for all runs of a policy, and adds the note of `cannot_tell`.
 
 Seeds are the independent replicates: within a run, rounds and devices depend on each other. A mean
 over seeds is beyond a limit if its excess is statistically significant. The chance variation is the

@@ -35,8 +35,8 @@ def summarise(
         worst device; `energy_ratio` and `worst_energy_ratio`, the same for expected energy;
         `influence`, the smallest ratio of mean aggregate weight to data share over all devices;
         `aggregate_noise`, the mean sum of squared weights; `least_participation`, the smallest
-        ratio of a device's participations to its target; and `never_seen`, the number of devices
-        that never participated.
+        ratio of a device's participations to its fair number; and `never_seen`, the number of
+        devices that never participated.
         The distances: with bounds `gap`, the priced objective over the mean bound of the same
         sample path, minus one, and `outcome_gap`, the same for the priced outcome, which is never
         below zero. It is a value of the Lagrangian, which charges a policy only the price of the
@@ -46,8 +46,9 @@ def summarise(
         target on the same seed. It is not below zero for a policy that needs R rounds or more
         and keeps its budgets and participations in the first R. Further: `mean_objective`
         (time-average penalty [s]), `mean_reward` and `sampling_error`. A column is NaN if it is
-        undefined for a policy that chooses its cohort, a distance if its bound is not positive, and
-        `gap` if devices drop out.
+        undefined for a policy that chooses its cohort, a distance if its bound is not positive,
+        `gap` if devices drop out or the scenario has a deadline, and `outcome_gap` if a policy sets
+        bandwidths.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))
@@ -71,7 +72,7 @@ def summarise(
     table["aggregate_noise"] = groups["aggregate_noise"].agg(_mean)
     table["least_participation"] = groups["least_participation"].last()
     table["never_seen"] = groups["never_seen"].last().astype(int)
-    if bounds is not None:
+    if bounds is not None and len(bounds):
         least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
         table["gap"] = _above(groups["priced_objective"].agg(_mean), least["bound"])
         table["outcome_gap"] = _above(groups["priced_outcome"].agg(_mean), least["outcome_bound"])

@@ -97,6 +97,8 @@ def save_overview(
 ) -> None:
     """Draw each scheduler's time relative to LROA's, a panel for each setting, in rows.
 
+    If LROA misses the target in a run, times are relative to the best scheduler that reaches it.
+
     The figure is written next to `path`, once for each format, with the format as its suffix.
     """
     order = ranked_overall([comparison.summary for comparison in comparisons.values()])

@@ -1,4 +1,4 @@
-"""The tables of a comparison: one description of the columns, three writers.
+"""The tables of a comparison: one description of the columns, and a writer for each medium.
 
 `sheet_of` turns a `policies.benchmark.comparison.Comparison` into ranked rows of texts.
 `comparison_table` formats these for the terminal, `comparison_markdown` for pages and

@@ -43,10 +43,10 @@ def compare(options: CompareOptions, console: Console) -> None:
     folder = run.out or default_folder(name, given)
     given = {"scenario": name} | given
     stored = [described(setting.scenario)]
-    with claimed(folder, COMPARISON, given, stored, overwrite=run.overwrite) as clear:
+    with claimed(folder, COMPARISON, given, stored, overwrite=run.overwrite):
         models = folder / "models" if options.training.save_models else None
         (comparison,) = compare_settings(
-            [setting], folder, progress_console(), models=models, before=clear, **execution
+            [setting], folder, progress_console(), models=models, **execution
         )
         _write_tables(comparison, folder)
         if output.latex:

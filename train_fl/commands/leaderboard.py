@@ -99,11 +99,11 @@ def leaderboard(options: Options, console: Console) -> None:
     folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, given).name
     given = {"file": options.file} | given
     described_settings = [_described(*pair) for pair in zip(read, settings, strict=True)]
-    with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite) as clear:
-        again = _on_fresh_seeds(settings, stored) if options.policies else []
-        results = compare_settings(
-            [*settings, *again], folder, progress_console(), before=clear, **execution
-        )
+    with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite):
+        again: list[Setting] = []
+        if stored is not None and options.policies:
+            again = _on_fresh_seeds(settings, stored)
+        results = compare_settings([*settings, *again], folder, progress_console(), **execution)
         fresh = results[len(settings) :]
         results = results[: len(settings)]
         changes = _changes(again, results, fresh)
@@ -125,10 +125,10 @@ def leaderboard(options: Options, console: Console) -> None:
         left_out = [f" Not run: {label} ({why})." for label, why in comparison.left_out.items()]
         console.print(sentence + "".join(left_out), highlight=False)
         print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
-    if stored is not None and fresh:
+    if stored is not None and options.policies:
         ranks = ranks[~ranks["scheduler"].isin(stored["policy"])]
         console.print(_ranks(ranks), highlight=False)
-        for _, row in ranks.dropna(subset="status_reason").iterrows():
+        for _, row in ranks[ranks["status_reason"].fillna("") != ""].iterrows():
             reason = f"{row['scheduler']} in {row['setting']!r}: {row['status_reason']}."
             console.print(reason, highlight=False)
         console.print(changes, highlight=False)
@@ -138,7 +138,7 @@ def leaderboard(options: Options, console: Console) -> None:
 def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
     """The setting of a file; with stored runs it has their seeds and no bounds."""
     try:
-        setting = make_setting(read.name, read.options, read.policies, in_file=True)
+        setting = make_setting(read.name, read.options, read.policies, ranked=True)
     except ValueError as error:
         raise ValueError(f"setting {read.name!r}: {error}") from None
     if stored is None:
@@ -164,9 +164,9 @@ def _newcomers(
     return [replace(one, policies=specs) for one in read if can_run(one)]
 
 
-def _on_fresh_seeds(settings: Sequence[Setting], stored: pd.DataFrame | None) -> list[Setting]:
+def _on_fresh_seeds(settings: Sequence[Setting], stored: pd.DataFrame) -> list[Setting]:
     """The settings under ten seeds that the stored results do not have."""
-    first = 0 if stored is None else int(stored["seed"].max()) + 1
+    first = int(stored["seed"].max()) + 1
     return [replace(setting, seeds=range(first, first + 10)) for setting in settings]
 
 

@@ -37,7 +37,7 @@ _OPTIONS = {
     group: {
         name: kind
         for name, kind in get_type_hints(options).items()
-        if name not in ("set", "in_file", "policies", "data_dir", "save_models")
+        if name not in ("set", "fields_in_file", "policies", "data_dir", "save_models")
     }
     for group, options in _GROUPS.items()
 }
@@ -116,7 +116,7 @@ def _setting(
     policies = tuple(_policy_spec(entry, where) for entry in entries)
     del values["name"]
     more: dict[str, dict[str, Any]] = {
-        "system": {"in_file": {key: v for key, v in values.items() if key in FIELDS}},
+        "system": {"fields_in_file": {key: v for key, v in values.items() if key in FIELDS}},
         "training": {"data_dir": data_dir},
     }
     groups = {

@@ -86,7 +86,7 @@ class SystemOptions:
     """Local epochs: equal, or proportional to each device's
     speed with the same total."""
 
-    in_file: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    fields_in_file: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Fields of the scenario and of training that a leaderboard's file gives."""
 
     @cached_property
@@ -115,10 +115,10 @@ class SystemOptions:
                 kind = "an integer" if FIELDS[name] is int else "a number"
                 more = ": separate fields with spaces" if "," in value else ""
                 raise ValueError(f"{name} must be {kind}, got {value!r}{more}") from None
-        for name in found.keys() & self.in_file.keys():
-            values = f"as {found[name]!r} and as {self.in_file[name]!r}"
+        for name in found.keys() & self.fields_in_file.keys():
+            values = f"as {found[name]!r} and as {self.fields_in_file[name]!r}"
             raise ValueError(f"{name} is given twice: {values}")
-        return {**found, **self.in_file}
+        return {**found, **self.fields_in_file}
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,15 @@ FIELDS = SCENARIO_FIELDS | TRAINING_FIELDS  # of --set
 
 
 # Options that change no result, or are listed by themselves.
-_NO_RESULT_OPTIONS = ("scenario", "rounds", "set", "in_file", "data_dir", "download", "save_models")
+_NO_RESULT_OPTIONS = (
+    "scenario",
+    "rounds",
+    "set",
+    "fields_in_file",
+    "data_dir",
+    "download",
+    "save_models",
+)
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ def reproduce(options: Options, console: Console) -> None:
     stored = [described(each.scenario) for each in settings]
     given = {one.name: getattr(options, one.name) for one in fields(paper.Options)}
     given |= {name: getattr(options.training, name) for name in ("eval_every", "device")}
-    with claimed(folder, kind, given, stored, overwrite=options.run.overwrite) as clear:
-        results = compare_settings(settings, folder, progress_console(), before=clear, **execution)
+    with claimed(folder, kind, given, stored, overwrite=options.run.overwrite):
+        results = compare_settings(settings, folder, progress_console(), **execution)
         drawn = [each.draw(got) for each, got in zip(figures, results, strict=True)]
         paths = [folder / name for name in files[:2]]
         save_figure([each.panels for each in drawn], paths, rows_apart=len(drawn) > 1)

@@ -58,14 +58,14 @@ def make_setting(
     options: CompareOptions,
     specs: Sequence[PolicySpec],
     *,
-    in_file: bool = False,
+    ranked: bool = False,
 ) -> Setting:
     """The setting that options describe; `ValueError` if one is wrong.
 
-    In a leaderboard's file, a setting without training leaves out policies that need training.
-    There all policies have the setting's uploads, because ranks compare schedulers only.
+    If it is `ranked`, on a leaderboard, policies that need training are left out without training,
+    and all policies have the setting's uploads, because ranks compare schedulers only.
     """
-    for spec in specs if in_file else ():
+    for spec in specs if ranked else ():
         compression = split_compression(spec.name)[1]
         if compression:
             raise ValueError(
@@ -90,7 +90,7 @@ def make_setting(
         scenario = training.scenario
     check_target(options.training.target_accuracy)
     runs = [make_run(spec, scenario, training) for spec in specs]
-    learners = [run for run in runs if in_file and not trained and run.policy.needs_training]
+    learners = [run for run in runs if ranked and not trained and run.policy.needs_training]
     if learners and len(learners) == len(runs):
         raise ValueError("all its schedulers need training")
     return Setting(

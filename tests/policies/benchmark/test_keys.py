@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -76,8 +77,9 @@ def test_keys__change_with_data_augmentation_and_network():
 
 # Classes and objects of a user's file, none of which may share a key with another.
 MINE = """
-import functools, re, threading
+import functools, re, threading, types
 import numpy as np, torch
+from scipy.stats import norm
 from policies import Scheduler, UniD, UniS
 from policies.selection import BestChannel
 import helper
@@ -86,7 +88,8 @@ class Mine(UniD):
     pass
 
 class Twin(UniD):
-    pass
+    def decide(self, observation):
+        return norm.cdf(helper.SHARE)
 
 def at(level):
     class At(UniD):
@@ -100,6 +103,19 @@ def quiet(level):
         def decide(self, observation):
             return level
     return Quiet
+
+def seen(value):
+    class Seen(UniD):
+        def decide(self, observation):
+            return value
+    return Seen
+
+def marked(level):
+    @functools.wraps(np.mean)
+    def mean(values):
+        return mean.level
+    mean.level = level
+    return mean
 
 class Node:
     def __init__(self):
@@ -153,6 +169,8 @@ class Unused:
 def policies(scenario):
     yield from (Mine(scenario), Twin(scenario), UniD(scenario), Lazy(scenario))
     yield from (kind(scenario) for kind in (at(0.1), at(0.9), quiet(0.1), quiet(0.9)))
+    yield from (seen(types.MappingProxyType({"a": level}))(scenario) for level in (1, 2))
+    yield from (Holds(scenario, marked(level)) for level in (1, 2))
     yield from (Holds(scenario, nodes(cycle)) for cycle in (False, True))
     yield from (Holds(scenario, dict.fromkeys(order)) for order in ("ab", "ba"))
     yield from (Holds(scenario, {np.log1p: re.compile(word)}) for word in "ab")
@@ -349,6 +367,21 @@ def test_play_runs__plays_equal_runs_of_two_settings_once(tmp_path):
     assert one is other
     with pytest.raises(ValueError, match="are the same run"):
         play_runs(runs, folder=tmp_path)
+
+
+def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
+    (tmp_path / "settings_of_mine.py").write_text("LEVEL = 0.5\n")
+    (tmp_path / "mine.py").write_text(
+        "import settings_of_mine\nfrom fl_edge_env import Allocation\nfrom policies import UniS\n"
+        "settings_of_mine.LEVEL = 0.9\n\nclass Mine(UniS):\n    def decide(self, observation):\n"
+        "        f = settings_of_mine.LEVEL * self.scenario.f_max\n"
+        "        return Allocation(f, self.scenario.p_max, q=1 / 4)\n"
+    )
+    policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
+    runs = [Run(policy.name, policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
+    for one, other in zip(here, there, strict=True):
+        pd.testing.assert_frame_equal(one.rounds, other.rounds)
 
 
 def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):

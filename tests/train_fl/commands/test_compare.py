@@ -51,7 +51,7 @@ def test_compare__prints_a_table_and_writes_numbers_and_plots(call, tmp_path):
 def test_compare__other_uploads_are_those_of_a_system_with_them(call, tmp_path):
     command = f"compare --no-train --seeds 2 --rounds 5 --workers 1 --out {tmp_path}"
     printed = call(f"{command}/both --policies uni-s uni-s@qsgd:4")
-    assert "Not ranked with Uni-S, as uploads differ: Uni-S, qsgd:4." in printed
+    assert "Uploads differ from Uni-S's, and times with them: Uni-S, qsgd:4." in printed
     call(f"{command}/other --policies uni-s --set compression=qsgd:4")
     both, other = (pd.read_csv(tmp_path / name / "summary.csv") for name in ("both", "other"))
     same = both[both.policy == "Uni-S, qsgd:4"].reset_index(drop=True)

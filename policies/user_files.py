@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,14 +105,24 @@ def imports_of(files: Mapping[str, str]) -> Imports:
             for name in _imported_names(_CONTENTS[file], package):
                 imported, its_package = _located(name)
                 if not imported or not is_user_file(imported):
-                    library = sys.modules.get(name)
-                    version = None if library is None else vars(library).get("__version__")
-                    if isinstance(version, str):
+                    version = _version(name)
+                    if version is not None:
                         found.libraries[name] = version
                 elif imported not in found.files:
                     _check_neighbour(file, name, imported)
                     waiting[imported] = its_package
     return found
+
+
+@cache
+def _version(name: str) -> str | None:
+    """The version of a library, which need not be loaded."""
+    if "." in name or name in sys.stdlib_module_names:
+        return None
+    with suppress(PackageNotFoundError, ValueError):
+        return importlib.metadata.version(name)
+    version = vars(sys.modules[name]).get("__version__") if name in sys.modules else None
+    return version if isinstance(version, str) else None
 
 
 def changed_files(files: Iterable[str]) -> list[str]:

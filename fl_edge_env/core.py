@@ -33,6 +33,14 @@ def fixed(name: str, source: str = "") -> Any:
     return property(attrgetter(source or f"_{name}"), refuse)
 
 
+class ReadsThrough:
+    """What wrappers show of the environment inside, read-only."""
+
+    scenario: Scenario = fixed("scenario", "unwrapped.scenario")
+    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
+    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
+
+
 class EnvCore:
     """What `FLEdgeEnv` and `FLEdgeVectorEnv` share: their system, and how an action is played."""
 

@@ -16,17 +16,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from fl_edge_env.core import fixed
+from fl_edge_env.core import ReadsThrough, fixed
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.simulator import Simulator
 from fl_edge_env.typing import BoolArray, FloatArray
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 
-class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An `FLEdgeEnv`, possibly in other wrappers, with flat observations and actions.
 
     The observation concatenates the features of all devices (see `fl_edge_env.features.Scaling`),
@@ -39,9 +38,6 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """
 
     scaling: Scaling = fixed("scaling")
-    scenario: Scenario = fixed("scenario", "unwrapped.scenario")
-    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
-    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
@@ -67,7 +63,7 @@ class FlatEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
 
 
 # In older versions of Gymnasium this class has no type parameters.
-class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
+class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs):
     """An `FLEdgeVectorEnv`, possibly in other wrappers, with flat observations and actions.
 
     Each sub-environment equals a `FlatEnv` with its seed, bit for bit, in every autoreset mode.
@@ -76,9 +72,6 @@ class FlatVectorEnv(VectorWrapper, gym.utils.RecordConstructorArgs):
     """
 
     scaling: Scaling = fixed("scaling")
-    scenario: Scenario = fixed("scenario", "unwrapped.scenario")
-    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
-    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
     autoreset_mode: AutoresetMode = fixed("autoreset_mode")
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

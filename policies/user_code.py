@@ -24,7 +24,6 @@ _PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
 
 # Modules that other processes may not find, so joblib sends their code, not their names.
 _LOADED: dict[str, ModuleType] = {}
-_PLACES: list[str] = []
 
 
 def _rebuilt(function: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
@@ -73,7 +72,7 @@ def user_errors(before: str) -> Iterator[None]:
 
 def loaded_places() -> list[str]:
     """The files and modules that `load_reference` has loaded, for `load_places`."""
-    return [*_PLACES]
+    return [*_LOADED]
 
 
 def load_places(places: Iterable[str]) -> None:
@@ -101,11 +100,12 @@ def _load(place: str) -> ModuleType:
         # A unique name, so that a file random.py does not replace Python's module.
         name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         folder = path.parent
-    if name in _LOADED:
-        return _LOADED[name]
+    known = str(path) if place.endswith(".py") else place
+    if known in _LOADED:
+        return _LOADED[known]
     if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))
-    if path.is_file():
+    if name != place:
         # Its content before it is loaded; raises `ValueError` for ambiguous neighbours.
         imports_of({str(path): ""})
     here = Path.cwd()
@@ -118,12 +118,12 @@ def _load(place: str) -> ModuleType:
     package = str(module.__package__ or "")
     if is_library_file(file):
         claim(file, package)
-    imports_of({file: package})
+    if name == place:
+        imports_of({file: package})
     for pickler in _PICKLERS:
         with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores
             importlib.import_module(pickler).register_pickle_by_value(module)
-    _LOADED[module.__name__] = module
-    _PLACES.append(str(path) if place.endswith(".py") else place)
+    _LOADED[known] = module
     return module
 
 

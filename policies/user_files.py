@@ -126,7 +126,7 @@ def _version(name: str) -> str | None:
 
 
 def changed_files(files: Iterable[str]) -> list[str]:
-    """Those of the user's files whose content has changed since it was first read."""
+    """The files, among some of the user's, that have changed since they were first read."""
 
     def changed(file: str) -> bool:
         try:

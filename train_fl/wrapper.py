@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
-from fl_edge_env import FLEdgeEnv, Scenario, Simulator
+from fl_edge_env import FLEdgeEnv
 from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
-from fl_edge_env.core import fixed
+from fl_edge_env.core import ReadsThrough, fixed
 from fl_edge_env.files import atomic_path
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from train_fl.compression import make_compressor
@@ -31,7 +31,9 @@ from train_fl.task import Task, TrainingSeeds
 from train_fl.training_options import check_flag, check_keywords
 
 
-class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class TrainingWrapper(
+    ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
+):
     """Trains the cohort of each round from the global model and aggregates the updates.
 
     The scenario says how updates and the model that the server sends are compressed. If the
@@ -106,9 +108,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         If there is no such option.
     """
 
-    scenario: Scenario = fixed("scenario")
-    simulator: Simulator = fixed("simulator", "unwrapped.simulator")
-    softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
     task: Task = fixed("task")
 
     def __init__(
@@ -142,7 +141,6 @@ class TrainingWrapper(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
             )
         self._base = env.unwrapped
-        self._scenario = self._base.scenario
         check_keywords("TrainingWrapper", options, *reports)
         for name, value in reports.items():
             check_flag(name, value)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LONGEST_NAME = 100
+MODELS = "models/*.pt"  # the only results in a folder of their own
+_OURS = re.compile(rf"[\w-]+\.\w+|{re.escape(MODELS)}")
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,7 @@ def claimed(
                         lock.unlink()
                     raise
             # The user's code may have changed, and finished runs are kept by their keys.
-            _remove(folder, kind.results)
-            _remove(folder, old.get("results", ()))  # may be of another kind
+            _remove(folder, [*kind.results, *_results(old)])
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
@@ -98,13 +99,18 @@ def claimed(
         ) from None
 
 
-def _remove(folder: Path, patterns: Iterable[object]) -> None:
-    """Remove the files of patterns, which an edited configuration may have turned into anything."""
-    for pattern in patterns:
-        own = isinstance(pattern, str) and pattern and ".." not in Path(pattern).parts
-        if own and not Path(str(pattern)).is_absolute():
-            for path in folder.glob(str(pattern)):
-                path.unlink()
+def _results(old: Mapping[str, Any]) -> list[str]:
+    """The results of a stored configuration, perhaps of another kind and edited by hand."""
+    stored = old.get("results")
+    if not isinstance(stored, list):
+        return []
+    # Names of files in this folder, and no patterns but ours.
+    return [each for each in stored if isinstance(each, str) and _OURS.fullmatch(each)]
+
+
+def _remove(folder: Path, patterns: Iterable[str]) -> None:
+    for path in {path for pattern in patterns for path in folder.glob(pattern)}:
+        path.unlink()
 
 
 def _stored(path: Path) -> dict[str, Any]:

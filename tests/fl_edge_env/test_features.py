@@ -18,8 +18,8 @@ UNIFORM = np.full(7, 1 / 7)
 MEAN_GAIN = np.full(7, MIXED.channel.mean)
 
 
-def named(scaling: Scaling, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return dict(zip(scaling.names, scaling.features(observation).T, strict=True))
+def named(scaling: Scaling, features: np.ndarray) -> dict[str, np.ndarray]:
+    return dict(zip(scaling.names, features.T, strict=True))
 
 
 # Theorem 2 does not depend on p, the gain or the noise.
@@ -35,7 +35,9 @@ def test_features__are_logarithms_of_their_ratios():
     rng = np.random.default_rng(0)
     gain = rng.uniform(0.01, 0.5, 7)
     backlog = rng.uniform(0, 2, 7)
-    features = named(scaling, {"channel_gain": gain, "queue": backlog * scaling.queue})
+    features = named(
+        scaling, scaling.features({"channel_gain": gain, "queue": backlog * scaling.queue})
+    )
     times = []
     mean_times = []
     computes = []
@@ -100,29 +102,29 @@ def test_features__hold_no_mean_of_a_device():
 
 def test_features__remember_a_devices_measurements():
     view = FlatView(PARTIAL)
-    names = view.scaling.names
+    scaling = view.scaling
     state = {"queue": np.zeros(9), "participation_queue": np.zeros(9)}
     for gain, age in ((0.1, 13.0), (0.3, 1.0), (0.3, 2.0), (0.2, 1.0), (0.2, 1.0)):
         observation = state | {"channel_gain": np.full(9, gain), "age": np.full(9, age)}
         seen = view.see(observation)
-    features = dict(zip(names, seen.T, strict=True))
+    features = named(scaling, seen)
     mean = (PARTIAL.channel.mean + 0.3 + 0.2 + 0.2) / 4  # the channel's counts as one
-    times = [
+    remembered, first = (
         physics.time_and_energy(np.full(9, gain), PARTIAL.f_mid, PARTIAL.p_mid, PARTIAL)[0]
         for gain in (mean, PARTIAL.channel.mean)
-    ]
-    np.testing.assert_allclose(features["remembered time"], np.log(times[0] / times[1]), rtol=1e-5)
+    )
+    np.testing.assert_allclose(features["remembered time"], np.log(remembered / first), rtol=1e-5)
     np.testing.assert_allclose(features["measurements"], np.log(4), rtol=1e-6)
     target = lyapunov.participation_target(PARTIAL)
     np.testing.assert_allclose(features["age"], np.log(target), rtol=1e-6)
-    old = dict(zip(names, view.features(observation | {"age": np.full(9, 400.0)}).T, strict=True))
+    old = named(scaling, view.features(observation | {"age": np.full(9, 400.0)}))
     np.testing.assert_allclose(old["age"], np.log(np.minimum(400 * target, 10)), rtol=1e-6)
     view.reset()
-    forgotten = dict(zip(names, view.features(observation).T, strict=True))
+    forgotten = named(scaling, view.features(observation))
     np.testing.assert_allclose(forgotten["remembered time"], 0.0, atol=1e-6)
     del observation["age"]
     with pytest.raises(ValueError, match="observation must hold age"):
-        view.scaling.check(observation)
+        scaling.check(observation)
 
 
 def test_features__of_the_outcome_are_queues_and_energy():
@@ -133,7 +135,8 @@ def test_features__of_the_outcome_are_queues_and_energy():
     share = rng.uniform(0, 3, 9)
     backlog = rng.uniform(-3, 3, 9)
     state = {"channel_gain": gain, "queue": share * allowed, "participation_queue": backlog}
-    features = named(Scaling(scenario), state)
+    scaling = Scaling(scenario)
+    features = named(scaling, scaling.features(state))
     np.testing.assert_allclose(features["queue"], np.log(share + 0.1), rtol=1e-5)
     np.testing.assert_allclose(np.sinh(features["participation"]), backlog, rtol=1e-5)
     _, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)

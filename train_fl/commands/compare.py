@@ -10,6 +10,7 @@ from rich.console import Console
 
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
+    MODELS,
     Kind,
     claimed,
     default_folder,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
 
 _TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
-COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png", "models/*.pt"))
+COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png", MODELS))
 
 
 def compare(options: CompareOptions, console: Console) -> None:

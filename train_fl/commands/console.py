@@ -46,9 +46,9 @@ def errors_in_one_line() -> Iterator[None]:
     except ValueError as error:
         message = str(error)
         status = 2
+    except LostOutputError:  # which the program itself reports
+        raise
     except OSError as error:
-        if isinstance(error, LostOutputError):
-            raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         after = ". Make room and rerun the command to resume" if full else ""
         path = "" if error.filename is None else f"{os.fsdecode(error.filename)!r}: "

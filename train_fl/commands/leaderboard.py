@@ -87,6 +87,7 @@ def leaderboard(options: Options, console: Console) -> None:
     run = options.run
     execution = run.execution()
     given: dict[str, Any] = {}
+    rivals = stored if options.policies else None  # the runs among which newcomers are ranked
     if options.policies:
         if stored is None:
             raise ValueError(
@@ -100,16 +101,14 @@ def leaderboard(options: Options, console: Console) -> None:
     given = {"file": options.file} | given
     described_settings = [_described(*pair) for pair in zip(read, settings, strict=True)]
     with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite):
-        again: list[Setting] = []
-        if stored is not None and options.policies:
-            again = _on_fresh_seeds(settings, stored)
+        again = [] if rivals is None else _on_fresh_seeds(settings, rivals)
         results = compare_settings([*settings, *again], folder, progress_console(), **execution)
         fresh = results[len(settings) :]
         results = results[: len(settings)]
         changes = _changes(again, results, fresh)
-        if stored is not None and options.policies:
+        if rivals is not None:
             results = [
-                _among(stored, setting.name, result)
+                _among(rivals, setting.name, result)
                 for setting, result in zip(settings, results, strict=True)
             ]
         board = {setting.name: result for setting, result in zip(settings, results, strict=True)}
@@ -125,8 +124,8 @@ def leaderboard(options: Options, console: Console) -> None:
         left_out = [f" Not run: {label} ({why})." for label, why in comparison.left_out.items()]
         console.print(sentence + "".join(left_out), highlight=False)
         print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
-    if stored is not None and options.policies:
-        ranks = ranks[~ranks["scheduler"].isin(stored["policy"])]
+    if rivals is not None:
+        ranks = ranks[~ranks["scheduler"].isin(rivals["policy"])]
         console.print(_ranks(ranks), highlight=False)
         for _, row in ranks[ranks["status_reason"].fillna("") != ""].iterrows():
             reason = f"{row['scheduler']} in {row['setting']!r}: {row['status_reason']}."

@@ -28,6 +28,10 @@ def key_of(policy, scenario=SCENARIO, seeds=(0,), **more) -> str:
     return run_key(Run(policy.name, policy, scenario, seeds, **more))
 
 
+def run_of(policy, seed=0):
+    return Run(policy.name, policy, SCENARIO, (seed,))
+
+
 def test_keys__change_with_every_input_and_with_nothing_else():
     given = [
         (LROA(SCENARIO), SCENARIO, (0, 1)),
@@ -284,15 +288,12 @@ def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from policies import UniS\n\nclass Mine(UniS):\n    pass\n")
     policy = make_policy(f"{file}:Mine", SCENARIO)
-    runs = [Run(each.name, each, SCENARIO, (0,)) for each in (policy, UniD(SCENARIO))]
-    before = run_key(runs[0])
+    before = key_of(policy)
     file.write_text(file.read_text() + "# more\n")
-    assert run_key(runs[0]) == before  # the code that is loaded
+    assert key_of(policy) == before  # the code that is loaded
     with pytest.warns(RuntimeWarning, match="results of Mine, .* not kept, because .* has changed"):
-        play_runs(runs, folder=tmp_path / "records")
+        play_runs([run_of(policy), run_of(UniD(SCENARIO))], folder=tmp_path / "records")
     assert not list((tmp_path / "records").glob(f"{before}.npz"))
-    file.unlink()
-    (tmp_path / "mine.py").write_text("")
 
 
 def test_user_code__means_the_neighbour_of_its_file(folders):
@@ -338,7 +339,7 @@ class Locked(UniS):
 
 
 def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
-    runs = [Run(kind.__name__, kind(SCENARIO), SCENARIO, (0,)) for kind in (Locked, UniD)]
+    runs = [run_of(kind(SCENARIO)) for kind in (Locked, UniD)]
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match="results of Locked, .* are not kept") as caught:
             played = play_runs(runs, folder=tmp_path)
@@ -348,9 +349,8 @@ def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
 
 
 def test_play_runs__a_reset_that_ends_the_program_is_a_failure(tmp_path):
-    runs = [Run("Quits", Quits(SCENARIO), SCENARIO, (0,))]
     with pytest.warns(RuntimeWarning, match="results of Quits"), pytest.raises(RunsFailedError):
-        play_runs(runs, folder=tmp_path)
+        play_runs([run_of(Quits(SCENARIO))], folder=tmp_path)
 
 
 def test_play_runs__refuses_two_runs_that_would_share_a_result(tmp_path):
@@ -378,7 +378,7 @@ def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
         "        return Allocation(f, self.scenario.p_max, q=1 / 4)\n"
     )
     policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    runs = [Run(policy.name, policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    runs = [run_of(policy, seed) for seed in (0, 1)]
     here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
     for one, other in zip(here, there, strict=True):
         pd.testing.assert_frame_equal(one.rounds, other.rounds)
@@ -391,7 +391,7 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
         "        class Local: pass\n        self.kinds = (Local, Local())\n"
     )
     policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    runs = [Run(policy.name, policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    runs = [run_of(policy, seed) for seed in (0, 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         play_runs(runs, folder=tmp_path / "runs", workers=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -113,6 +114,17 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
     for folder in (folders["leaderboard"], other):
         assert call("compare", f"--set mu=0.5 --out {folder} --overwrite")[0] == 0
         assert not [*folder.glob("leaderboard.*"), *folder.glob("models/*")]
+
+
+@pytest.mark.parametrize("edited", [5, ["*", "..", "", "records/*.npz", 3.5, ["a.csv"]]])
+def test_folder__an_edited_configuration_removes_nothing_else(call, tmp_path, edited):
+    assert call("compare", f"--out {tmp_path}")[0] == 0
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"results": edited}))
+    (tmp_path / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    assert call("compare", f"--out {tmp_path}")[0] == 0
+    assert contents(tmp_path) | {config: b""} == before | {config: b""}
 
 
 def test_folder__is_that_of_the_home_and_its_tables_are_written(call, tmp_path, monkeypatch):

@@ -151,10 +151,10 @@ def _imported_names(content: bytes, package: str) -> list[str]:
                 with suppress(ImportError):  # a relative import outside of a package
                     base = importlib.util.resolve_name(base, package)
                     names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return sorted({part for name in names for part in _with_packages(name)})
+    return sorted({part for name in names for part in with_packages(name)})
 
 
-def _with_packages(name: str) -> Iterator[str]:
+def with_packages(name: str) -> Iterator[str]:
     """A module and the packages that contain it: a.b.c, a.b and a."""
     while name:
         yield name

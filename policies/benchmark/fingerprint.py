@@ -12,12 +12,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
 
-from policies.user_files import is_library_file, is_user_file
+from policies.user_files import is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
@@ -33,6 +40,10 @@ _WRAPPED = ("__wrapped__", "fget", "fset", "fdel", "func")
 _VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
 # State that all code shares, and that differs in each process.
 _SHARED = os.environ, np.random.mtrand._rand, random._inst
+# Objects without a value of their own: class attributes for `__slots__`, and loggers.
+_BY_TYPE = logging.Logger, MemberDescriptorType
+# Attributes of classes that Python makes, which differ in each process.
+_GENERATED = {"__hash__", "_abc_impl"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
@@ -53,36 +64,24 @@ class Fingerprint:
 
     def __init__(self) -> None:
         self.modules: set[ModuleType] = set()
-        # Hashes by `id` and `_lenient`, with the objects, whose ids would otherwise be given to
-        # others.
-        self._known: dict[tuple[int, bool], tuple[object, str]] = {}
+        # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
+        self._known: dict[int, tuple[object, str]] = {}
         self._depth = 0  # number of objects that are being hashed
-        self._lenient = False  # whether what cannot be hashed counts by its type
 
     def of(self, value: object) -> str:
         """The hash of a value; raises any exception if it cannot be hashed, as a lock cannot."""
         if type(value) in _PLAIN:
             return _hash(type(value).__name__, repr(value))
-        key = id(value), self._lenient
+        key = id(value)
         if key not in self._known:
             self._known[key] = value, f"contains itself, {self._depth}"
             self._depth += 1
-            try:
-                self._known[key] = value, self._of_parts(value)
-            except BaseException:
-                del self._known[key]
-                raise
-            finally:
-                self._depth -= 1
+            self._known[key] = value, _hash(*self._parts(value))
+            self._depth -= 1
         return self._known[key][1]
 
-    def _of_parts(self, value: object) -> str:
-        try:
-            return _hash(*self._parts(value))
-        except Exception as error:
-            if not self._lenient or isinstance(error, RecursionError):
-                raise
-            return type(value).__qualname__
+    def _named(self, values: Mapping[str, object]) -> list[str]:
+        return [f"{name}={self.of(value)}" for name, value in sorted(values.items())]
 
     def _each(self, *values: object) -> list[str]:
         return [self.of(value) for value in values]
@@ -101,7 +100,7 @@ class Fingerprint:
         if isinstance(value, ModuleType):
             file = _user_file(value)
             return ["module", Path(file).name if file else value.__name__]
-        if isinstance(value, logging.Logger) or any(value is one for one in _SHARED):
+        if isinstance(value, _BY_TYPE) or any(value is one for one in _SHARED):
             return [kind.__name__]
         if isinstance(value, type):
             return ["class", *self._class(value)]
@@ -147,42 +146,29 @@ class Fingerprint:
             name: item
             for name, item in vars(kind).items()
             # Others with such names describe the class, and Python adds some to it later.
-            # Generated hash functions differ in each process.
-            if name != "__hash__" and (not name.startswith("__") or callable(item))
+            if name not in _GENERATED and (not name.startswith("__") or callable(item))
         }
         above = self._each(type(kind), *kind.__bases__)
-        return [kind.__qualname__, *above, *self._where_possible(own)]
+        return [kind.__qualname__, *above, *self._named(own)]
 
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
         cells = [_content(cell) for cell in function.__closure__ or ()]
         if is_library_file(code.co_filename):
             name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
-            return [name, *self._where_possible(dict(zip(code.co_freevars, cells, strict=True)))]
+            return [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
-        parts += self._where_possible(function.__dict__)
+        parts += self._named(function.__dict__)
         # Not `__module__`, which a decorator may have copied from another function.
         module = sys.modules.get(str(function.__globals__.get("__name__")))
         file = None if module is None else getattr(module, "__file__", None)
         if file is None or is_user_file(file):
             if module is not None and file is not None:
                 self.modules.add(module)
-            used = {name for one in _codes(code) for name in one.co_names}
-            values = _used_values(function.__globals__, used)
+            values = _used_values(function.__globals__, {*_names(code)})
             folder = "" if file is None else str(Path(file).parent)
-            parts += self._where_possible(
-                {name: _without(folder, value) for name, value in values.items()}
-            )
+            parts += self._named({name: _without(folder, value) for name, value in values.items()})
         return [function.__qualname__, *parts]
-
-    def _where_possible(self, named: Mapping[str, object]) -> list[str]:
-        """The hashes of values by name; parts that cannot be hashed count by their type."""
-        before = self._lenient
-        self._lenient = True
-        try:
-            return [f"{name}={self.of(value)}" for name, value in sorted(named.items())]
-        finally:
-            self._lenient = before
 
 
 def _user_file(module: ModuleType) -> str | None:
@@ -194,10 +180,18 @@ def _user_file(module: ModuleType) -> str | None:
 def _used_values(values: Mapping[str, object], used: AbstractSet[str]) -> dict[str, object]:
     """Values of names that are used, and of the same names in the user's modules among them.
 
-    Names with two underscores are left out, such as a module's name.
+    Modules that are imported within the code count if they are loaded. Names with two underscores
+    are left out, such as a module's name.
     """
     found: dict[str, object] = {}
-    waiting = [("", values)]
+    packages = ["", *(f"{name}." for name in with_packages(str(values.get("__package__") or "")))]
+    imported = {
+        f"{package}{name}": sys.modules.get(f"{package}{name}")
+        for package in packages
+        for name in used
+    }
+    modules = {name: module for name, module in imported.items() if module and _user_file(module)}
+    waiting = [("", values), *((f"{name}.", vars(module)) for name, module in modules.items())]
     seen: set[int] = set()
     while waiting:
         place, values = waiting.pop()
@@ -235,9 +229,11 @@ def _content(cell: CellType) -> object:
         return None
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of all functions within it."""
-    yield code
+def _names(code: CodeType) -> Iterator[str]:
+    """Names of variables, modules and attributes in a code and all functions in it, and texts."""
+    yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from _names(constant)
+        elif isinstance(constant, str):
+            yield constant

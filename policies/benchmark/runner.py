@@ -322,8 +322,9 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),  # for the user's imports
     }
     play = remote(max_retries=0, runtime_env={"env_vars": variables})(_play)
+    places = ray.put(loaded_places())
     coming = iter(attempts)
-    running = [play.remote(attempt) for attempt in islice(coming, workers)]
+    running = [play.remote(attempt, places) for attempt in islice(coming, workers)]
     try:
         while running:
             (done,), running = ray.wait(running)
@@ -332,12 +333,14 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             except (OutOfMemoryError, WorkerCrashedError):
                 raise WorkerKilledError(workers) from None
             yield outcome
-            running += [play.remote(attempt) for attempt in islice(coming, 1)]
+            running += [play.remote(attempt, places) for attempt in islice(coming, 1)]
     finally:
         ray.shutdown()
 
 
-def _play(attempt: _Attempt) -> _Outcome:
+def _play(attempt: _Attempt, places: Sequence[str] = ()) -> _Outcome:
+    """Play a run, in a process that has run the user's files."""
+    load_places(places)
     try:
         return attempt.index, attempt.run.play(attempt.checkpoint, attempt.model)
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included

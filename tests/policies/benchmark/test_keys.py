@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import subprocess
 import sys
@@ -137,12 +138,15 @@ CONFIG = {"utility": np.log1p}
 class Changed(UniD):
     level = 1
     def decide(self, observation):
-        return CONFIG, helper.LEVEL
+        import late
+        return CONFIG, helper.LEVEL, getattr(late, "LEVEL")
 
-def changed(attribute=1, value=1, far=1):
+def changed(attribute=1, value=1, far=1, later=1):
+    import late
     Changed.level = attribute
     CONFIG["level"] = value
     helper.LEVEL = far
+    late.LEVEL = later
     return Changed
 
 class Holds(UniD):
@@ -204,7 +208,7 @@ for name in names:
     mine = load_reference(f"{name}:policies", kind="function", fits=callable)
     keys = [run_key(Run(policy.name, policy, scenario, (3,))) for policy in mine(scenario)]
     changed = load_reference(f"{name}:changed", kind="function", fits=callable)
-    for levels in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)):
+    for levels in ((), (2,), (1, 2), (1, 1, 2), (1, 1, 1, 2)):
         keys.append(run_key(Run("it", changed(*levels)(scenario), scenario, (3,))))
     print(*keys)
 """
@@ -318,9 +322,10 @@ class Mine(UniD):
 """
 
 
-def test_keys__of_a_notebook_change_with_the_code_of_its_classes():
+def test_keys__of_a_notebook_change_with_the_code_of_its_classes(monkeypatch):
     def key(value):
         module = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", module)
         vars(module)["UniD"] = UniD
         exec(CELL.format(value=value), vars(module))
         return key_of(module.Mine(SCENARIO))
@@ -338,14 +343,27 @@ class Locked(UniS):
         self.lock = threading.Lock()
 
 
+SHARE = contextvars.ContextVar("share", default=1.0)
+
+
+class Uses(UniS):
+    def decide(self, observation):
+        SHARE.get()
+        return super().decide(observation)
+
+
+class Has(UniS):
+    share = SHARE
+
+
 def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
-    runs = [run_of(kind(SCENARIO)) for kind in (Locked, UniD)]
+    runs = [run_of(kind(SCENARIO)) for kind in (UniD, Locked, Uses, Has)]
     for _ in range(2):
-        with pytest.warns(RuntimeWarning, match="results of Locked, .* are not kept") as caught:
+        with pytest.warns(RuntimeWarning, match="results of .* are not kept") as caught:
             played = play_runs(runs, folder=tmp_path)
-        assert len(caught) == 1
-        assert [len(one.rounds) for one in played] == [3, 3]
-        assert [path.stem for path in tmp_path.iterdir()] == [run_key(runs[1])]
+        assert [str(one.message).split()[3] for one in caught] == ["Locked,", "Uses,", "Has,"]
+        assert [len(one.rounds) for one in played] == [3, 3, 3, 3]
+        assert [path.stem for path in tmp_path.iterdir()] == [run_key(runs[0])]
 
 
 def test_play_runs__a_reset_that_ends_the_program_is_a_failure(tmp_path):

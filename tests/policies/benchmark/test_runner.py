@@ -164,9 +164,9 @@ def test_evaluate__shows_a_bar_only_if_asked_to(scenario, monkeypatch, capsys):
 def test_compare__on_ray_finds_the_neighbours_of_a_policys_file(tmp_path):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    (folder / "helper.py").write_text("SHARE = 1\n")
+    (folder / "helper.py").write_text("SHARE = 0\n")
     (folder / "mine.py").write_text(
-        "import helper\nfrom policies import UniS\n\nclass Mine(UniS):\n"
+        "import helper\nfrom policies import UniS\n\nhelper.SHARE = 1\n\nclass Mine(UniS):\n"
         "    def decide(self, observation):\n"
         "        assert helper.SHARE\n        return super().decide(observation)\n"
     )

@@ -8,9 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from fl_edge_env import Scenario
+from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.status import IN_A_RUN, excess_of_lottery, lack_of_lottery
+from policies.report.figures import wrapped
 from policies.report.styles import looks
 
 if TYPE_CHECKING:
@@ -91,7 +95,9 @@ def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
     stored = standings(board)
     (unit, label) = _UNITS[column]
     settings = [each for each in stored.index.unique("setting") if each.startswith(system)]
-    for place, (name, look) in enumerate(looks(sorted(stored.index.unique("scheduler"))).items()):
+    known = stored[column].dropna().index  # no bound holds for unequal bandwidths
+    names = [name for name in sorted(known.unique("scheduler")) if (settings[0], name) in known]
+    for place, (name, look) in enumerate(looks(names).items()):
         for row, setting in enumerate(settings):
             one = stored.loc[(setting, name)]
             y = row + 0.18 * (place - 1)
@@ -119,6 +125,22 @@ def _draw_scores(task: str, axes: Axes) -> None:
     axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.1))
 
 
+def _draw_status(place: int, axes: Axes) -> None:
+    """Lack against excess of the schedulers in a system, and the limits of both in a run."""
+    stored = standings("system").dropna(subset="lack")
+    system = stored.index.unique("setting")[place]
+    for status, lack, excess in stored.loc[system, ["status", "lack", "excess"]].itertuples(False):
+        _dot(axes, [100 * lack], 100 * excess, "black", status)
+    participations = np.full((1, 1), 1000 / 60)
+    even = DeviceAccounts(*[participations] * 6, *[participations[0]] * 3)
+    axes.axvline(100 * IN_A_RUN * lack_of_lottery(even).mean[0], color="0.6", linestyle="--")
+    axes.axhline(100 * IN_A_RUN * excess_of_lottery(even).mean[0], color="0.6", linestyle="--")
+    axes.set(
+        xlim=(-5, 105), ylim=(-5, 105), xlabel="lack, %", ylabel="excess, %" if not place else ""
+    )
+    axes.set_title("\n".join(wrapped(system, 22)))
+
+
 def _dot(
     axes: Axes, x: list[float], y: Any, color: str, status: str, marker: str = "o", label: str = ""
 ) -> None:
@@ -139,10 +161,12 @@ _UPLOADS = [*_SYSTEMS, partial(_draw_bits, "digits", "time_to_target")]
 _PHONES = partial(_draw_rows, "work", "phones, ", "total_time")
 _LABELS = partial(_draw_rows, "work", "digits, labels by speed, ", "worst_tenth_accuracy")
 _DISTANCES = partial(_draw_rows, "opportunistic", "", "outcome_gap")
+_RANKING = [partial(_draw_status, place) for place in range(4)]
 _SCORES = [partial(_draw_scores, task) for task in ("paper", "longest", "blind")]
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
     "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
     "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.2)),
+    "examples/figures/ranking.png": ([_RANKING], (1.8, 2.2)),
     "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
 }

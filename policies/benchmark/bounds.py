@@ -44,19 +44,19 @@ _OUTCOME_TOLERANCE = 1e-5
 
 
 class Prices(NamedTuple):
-    """The prices of both bounds along a sample path.
+    """The prices of a setting, at which runs are ranked and both bounds are nearly tight.
 
-    `energy` has prices of expected energy, shape (N,) [s/J], for policies that sample; `outcome`
-    has prices of spent energy and of participation, for every policy.
+    `outcome` has prices of spent energy and of participation. `energy` has prices of expected
+    energy, shape (N,) [s/J], for policies that sample; None if a run is not compared with bounds.
     """
 
-    energy: FloatArray
+    energy: FloatArray | None
     outcome: DualPrices
 
 
-def find_prices(scenario: Scenario) -> Prices:
-    """Prices at which both bounds are nearly tight; see `penalty_prices` and `outcome_prices`."""
-    return Prices(penalty_prices(scenario), outcome_prices(scenario))
+def find_prices(scenario: Scenario, *, bounded: bool = True) -> Prices:
+    """Prices from the system alone; see `outcome_prices` and `penalty_prices`."""
+    return Prices(penalty_prices(scenario) if bounded else None, outcome_prices(scenario))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from policies.benchmark.accounts import DeviceAccounts, joined
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun
 from policies.benchmark.runner import play_runs
 from policies.benchmark.setting import Setting
-from policies.benchmark.status import OK, DeviceAccounts, cannot_tell, joined, judge
-from policies.benchmark.summary import labelled, summarise
+from policies.benchmark.status import judge
+from policies.benchmark.summary import labelled, summarise, weights_until
 
 
 @dataclass(frozen=True)
@@ -57,39 +58,34 @@ def collected(
 ) -> Comparison:
     """Collect the records of a setting by label, add its bounds, and judge each policy once."""
     rounds = labelled("policy", ((label, record.rounds) for label, record in records))
-    whole: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
-    until_target: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
+    parts: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
     for label, record in records:
         assert record.accounts is not None  # only bounds have none
-        whole[label].append(record.accounts)
-        if record.milestones is not None and setting.target is not None:
-            until_target[label] += filter(None, [record.milestones.until(setting.target)])
-    accounts = {label: joined(each) for label, each in whole.items()}
-    statuses = {
-        label: judge(all_rounds, joined(until_target[label]) if until_target[label] else None)
-        for label, all_rounds in accounts.items()
-    }
+        parts[label].append(record.accounts)
+    accounts = {label: joined(each) for label, each in parts.items()}
+    weights = weights_until(rounds, setting.target)
+    statuses = {label: judge(each, weights[label]) for label, each in accounts.items()}
     tables = [record.rounds for record in bounds] or [pd.DataFrame()]
     path_bounds = pd.concat(tables, ignore_index=True)
     names = {label: status.name for label, status in statuses.items()}
     return Comparison(
-        summary=summarise(rounds, setting.target, path_bounds, statuses),
+        summary=summarise(rounds, accounts, statuses, setting.target, path_bounds),
         target=setting.target,
-        notes=_notes(setting, [accounts[label] for label, name in names.items() if name == OK]),
+        notes=_notes(setting),
         left_out=setting.left_out,
         rounds=rounds.assign(status=rounds["policy"].map(names)),
         bounds=path_bounds,
     )
 
 
-def _notes(setting: Setting, accounts: Sequence[DeviceAccounts]) -> str:
-    """Notes on policies with different uploads, and on deviations that may be chance."""
+def _notes(setting: Setting) -> str:
+    """A note on policies with different uploads, or an empty text."""
     first, *rest = setting.runs
     uploads = first.scenario.compression
     other = [run.label for run in rest if run.scenario.compression != uploads]
-    note = f"Uploads differ from {first.label}'s, and times with them: {', '.join(other)}."
-    notes = [note] if other else []
-    return "\n".join(filter(None, [*notes, cannot_tell(accounts)]))
+    if not other:
+        return ""
+    return f"Uploads differ from {first.label}'s, and times with them: {', '.join(other)}."
 
 
 def compare_settings(

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env.files import atomic_path
+from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.records import Record, seed_column
-from policies.benchmark.status import DeviceAccounts, Milestones
 
 
 def save_record(record: Record, path: Path, model: Path | None = None) -> None:
@@ -22,10 +22,6 @@ def save_record(record: Record, path: Path, model: Path | None = None) -> None:
     columns["rounds.seed"] = columns["rounds.seed"].astype(str)  # of any size
     if record.accounts is not None:
         columns |= {f"accounts.{n}": value for n, value in record.accounts._asdict().items()}
-    if record.milestones is not None:
-        columns["milestones.accuracy"] = record.milestones.accuracy
-        until = record.milestones.accounts._asdict().items()
-        columns |= {f"until.{name}": value for name, value in until}
     if model is not None and model.exists():
         columns["model"] = _file_hash(model)
     columns = {name: np.asarray(value) for name, value in columns.items()}
@@ -52,11 +48,7 @@ def load_record(path: Path, model: Path | None = None) -> Record | None:
         rounds = pd.DataFrame(parts["rounds"])
         rounds["seed"] = seed_column([int(seed) for seed in rounds["seed"]])
         accounts = DeviceAccounts(**parts["accounts"]) if "accounts" in parts else None
-        milestones = None
-        if "until" in parts:
-            until = DeviceAccounts(**parts["until"])
-            milestones = Milestones(parts["milestones"]["accuracy"], until)
-        return Record(rounds, accounts, milestones)
+        return Record(rounds, accounts)
     except Exception:  # a damaged file can raise anything
         return None
 

@@ -17,11 +17,15 @@ from fl_edge_env.allocation import normalized
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.bounds import Prices, priced_outcome
-from policies.benchmark.status import MOST_WEIGHT, DeviceAccounts, Milestones, joined
 
 # Relative excess over the budget that is only rounding.
 ENERGY_TOLERANCE = 1e-9
+
+# The least filled fraction of the cohort: for cohorts that are chosen and waited for, and others.
+LEAST_CHOSEN = 0.98
+LEAST_FILLED = 0.9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 
@@ -34,12 +38,11 @@ def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
 class Record(NamedTuple):
     """What came of a run: a row for each round, and the accounts of each device.
 
-    Only a run of one seed with training has milestones. The record of a bound has only rounds.
+    The record of a bound has only rounds.
     """
 
     rounds: pd.DataFrame
     accounts: DeviceAccounts | None = None
-    milestones: Milestones | None = None
 
 
 class Recorder:
@@ -51,18 +54,18 @@ class Recorder:
         self._scenario = scenario
         self._prices = prices
         self._target = participation_target(scenario)
-        self._lasting = _chance_lasts(scenario)
         self._shares = _shares(scenario, np.ones(scenario.num_devices, dtype=np.bool_))
         shape = (len(seeds), scenario.num_devices)
         # Sums over the rounds so far, by device.
         self._sums: dict[str, FloatArray] = {
             name: np.zeros(shape)
-            for name in ("expected", "spent", "participations", "asked", "influence", "fair")
+            for name in ("expected", "spent", "participations", "counted", "drawn", "fair")
         }
+        self._sums["influence"] = np.zeros(shape)
+        self._sums["by_data"] = np.zeros(shape)  # fair influence
         self._sums["filled"] = np.zeros(len(seeds))  # fractions of the cohort
         self._sums["weight"] = np.zeros(len(seeds))
         self._sums["chosen"] = np.zeros(())  # rounds with a chosen cohort
-        self._milestones: list[tuple[float, DeviceAccounts]] = []
         self._seeds = seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
@@ -86,7 +89,8 @@ class Recorder:
         done = in_time(info)
         self._sums["participations"] += done
         # Sampling weights follow from q and are unbiased, so their sum is not checked.
-        self._sums["weight"] += weight.sum(axis=-1) if decision.q is None else 1.0
+        weight_sum = weight.sum(axis=-1) if decision.q is None else 1.0
+        self._sums["weight"] += weight_sum
         self._count_shares(decision, info, weight, done)
         self._sums["expected"] += expected
         self._sums["spent"] += spent
@@ -102,6 +106,7 @@ class Recorder:
             "worst_spent_ratio": spent_average.max(axis=-1),
             "influence": self._influence().min(axis=-1),
             "aggregate_noise": (weight**2).sum(axis=-1),
+            "weight_sum": weight_sum,
             "least_participation": self._participation().min(axis=-1),
             "never_seen": np.count_nonzero(self._sums["participations"] == 0, axis=-1),
             "over_budget": np.count_nonzero(average > 1 + ENERGY_TOLERANCE, axis=-1) / devices,
@@ -109,15 +114,15 @@ class Recorder:
             "max_queue": observation["queue"].max(axis=-1),
         }
         if self._prices is not None:
-            excess = (self._prices.energy * (expected - budget)).sum(axis=-1)
-            values["priced_objective"] = values["penalty"] + excess
-            cost = priced_outcome(info, self._prices.outcome, scenario)
-            # Its bound assumes equal bandwidths.
-            values["priced_outcome"] = cost if decision.bandwidth is None else math.nan
+            values["priced_outcome"] = priced_outcome(info, self._prices.outcome, scenario)
+            if self._prices.energy is not None:
+                excess = (self._prices.energy * (expected - budget)).sum(axis=-1)
+                values["priced_objective"] = values["penalty"] + excess
+                # The bound of the outcome assumes equal bandwidths.
+                values["bounded"] = decision.bandwidth is None
         if "client_updates" in info:
             names = ("train_loss", "test_loss", "test_accuracy")
             values |= {name: info.get(name, math.nan) for name in names} | {"real_time": seconds}
-            self._note_milestone(values["test_accuracy"])
             accuracy = np.sort(info.get("device_accuracy", [math.nan]))
             # NaN if none of a device's classes is tested, or nothing was evaluated.
             known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
@@ -135,7 +140,7 @@ class Recorder:
         weight: FloatArray,
         done: BoolArray,
     ) -> None:
-        """Record the fair participation and weight of available devices, and their actual weight.
+        """Record the fair participation and weight of available devices, and their actual ones.
 
         Also record the filled fraction of the cohort, to which late devices do not contribute.
         """
@@ -143,13 +148,21 @@ class Recorder:
         size = scenario.cohort_size
         available = info.get("available")
         shares = self._shares if available is None else _shares(scenario, available)
-        self._sums["asked"] += shares.asked
+        self._sums["drawn"] += shares.drawn
+        self._sums["fair"] += shares.fair
         # Expected sampling weights sum to the available share of the data.
-        self._sums["fair"] += shares.by_data if decision.q is None else shares.of_all
-        if decision.weights is not None:  # which may also compensate for failed uploads
-            most = np.maximum(shares.by_data, 1.0 / size) / (1.0 - scenario.upload_failure)
-            weight = np.minimum(weight, MOST_WEIGHT * most)
+        self._sums["by_data"] += shares.by_data if decision.q is None else shares.of_all
         self._sums["influence"] += weight
+        self._sums["counted"] += done
+        if decision.weights is not None:
+            # A participation with less than the weight of its data share counts less.
+            data = scenario.weights * done
+            least = data / np.maximum(data.sum(axis=-1, keepdims=True), 1e-300)
+            least = np.minimum(least, scenario.weights / self._target)
+            sent = done & ~info["failed"] if "failed" in info else done
+            given = weight * (1.0 - scenario.upload_failure)
+            lost = np.maximum(1.0 - given / np.maximum(least, 1e-300), 0.0)
+            self._sums["counted"] -= np.where(sent, lost, 0.0)
         if decision.q is not None:
             q = info["q"] if "q" in info else normalized(decision.q)
             distinct = participation_probability(q, size).sum(axis=-1)
@@ -160,20 +173,15 @@ class Recorder:
         self._sums["chosen"] += 1.0
         self._sums["filled"] += np.count_nonzero(done, axis=-1) / np.minimum(size, shares.number)
 
-    def _asked(self) -> FloatArray:
-        return np.minimum(self._sums["asked"], self.num_rounds * self._target)
+    def _fair(self) -> FloatArray:
+        return np.minimum(self._sums["fair"], self.num_rounds * self._target)
 
     def _participation(self) -> FloatArray:
-        return _over(self._sums["participations"], self._asked())
+        return _over(self._sums["participations"], self._fair())
 
     def _influence(self) -> FloatArray:
-        fair = np.minimum(self._sums["fair"], self.num_rounds * self._scenario.weights)
+        fair = np.minimum(self._sums["by_data"], self.num_rounds * self._scenario.weights)
         return _over(self._sums["influence"], fair)
-
-    def _note_milestone(self, accuracy: Any) -> None:
-        highest = self._milestones[-1][0] if self._milestones else -math.inf
-        if accuracy > highest:
-            self._milestones.append((float(accuracy), self.accounts()))
 
     def _empty(self) -> FloatArray:
         return np.full((self._scenario.num_rounds, len(self._seeds)), np.nan)
@@ -190,24 +198,27 @@ class Recorder:
 
     def accounts(self) -> DeviceAccounts:
         """The accounts of each device over the rounds so far."""
+        seeds = len(self._seeds)
+        drawn = self._sums["drawn"]
+        fair = self._fair()
+        sampled = not self._sums["chosen"]
+        waits = self._scenario.deadline_s == math.inf
+        least_filled = LEAST_CHOSEN if waits and not sampled else LEAST_FILLED
         return DeviceAccounts(
-            energy=self._sums["expected"] / self._scenario.energy_budget_j / self.num_rounds,
-            influence=self._influence(),
-            participation=self._participation(),
-            asked=self._asked(),
+            energy=self._sums["spent"] / self._scenario.energy_budget_j / self.num_rounds,
+            participation=self._influence() * fair if sampled else self._sums["counted"],
+            weighted=self._scenario.cohort_size * self._sums["influence"],
+            fair=fair,
+            drawn=drawn,
+            allowed=np.maximum(drawn, self.num_rounds * self._target),
             filled=self._sums["filled"] / self.num_rounds,
+            least_filled=np.full(seeds, least_filled),
             weight=self._sums["weight"] / self.num_rounds,
-            lasting=np.full(len(self._seeds), self._lasting),
-            drawn=not self._sums["chosen"],
         )
 
     def record(self) -> Record:
-        """The rounds so far, the accounts, and those at each new highest test accuracy."""
-        milestones = None
-        if self._milestones:
-            accuracies, accounts = zip(*self._milestones, strict=True)
-            milestones = Milestones(np.array(accuracies), joined(accounts))
-        return Record(self.table(), self.accounts(), milestones)
+        """The rounds so far, and the accounts."""
+        return Record(self.table(), self.accounts())
 
 
 class _Shares(NamedTuple):
@@ -217,15 +228,17 @@ class _Shares(NamedTuple):
     ----------
     of_all, by_data : ndarray, shape (..., N)
         Their shares of all data, and of the data of those that are available.
-    asked : ndarray, shape (..., N)
-        Their fair number of participations.
+    drawn, fair : ndarray, shape (..., N)
+        Their mean participations in proportion to the data, and these or those of an even split if
+        they are fewer.
     distinct, number : ndarray, shape (...,)
         Expected number of distinct devices in draws by data, and number of available devices.
     """
 
     of_all: FloatArray
     by_data: FloatArray
-    asked: FloatArray
+    drawn: FloatArray
+    fair: FloatArray
     distinct: FloatArray
     number: IntArray
 
@@ -234,39 +247,13 @@ def _shares(scenario: Scenario, available: BoolArray) -> _Shares:
     size = scenario.cohort_size
     of_all = np.where(available, scenario.weights, 0.0)
     by_data = of_all / of_all.sum(axis=-1, keepdims=True)
-    asked = np.minimum(size * by_data, 1.0)
+    drawn = np.minimum(size * by_data, 1.0)
+    number = np.count_nonzero(available, axis=-1)
+    fair = np.minimum(drawn, size / np.maximum(number, 1)[..., None])
     distinct = participation_probability(by_data, size).sum(axis=-1)
-    return _Shares(of_all, by_data, asked, distinct, np.count_nonzero(available, axis=-1))
+    return _Shares(of_all, by_data, drawn, fair, distinct, number)
 
 
 def _over(got: FloatArray, fair: FloatArray) -> FloatArray:
     """The ratio of both; 1 for a device that was never available."""
     return np.divide(got, fair, out=np.ones(fair.shape), where=fair > 0)
-
-
-def _chance_lasts(scenario: Scenario) -> float:
-    """Rounds over which a device's chance variation is correlated, at least one.
-
-    For the channel, this is the variance of block means divided by the variance for independent
-    rounds, averaged over devices. Random absences add their relative contribution to the variance
-    of a device's participations.
-    """
-    rng = np.random.default_rng(0)
-    last = None
-    means = []
-    squares = 0.0
-    blocks = 16
-    rounds = 64
-    devices = scenario.num_devices
-    for first in range(0, blocks * rounds, rounds):  # one block at a time, for memory
-        gains = scenario.channel.draw(rng, rounds, devices, first_round=first, previous=last)
-        last = gains[-1]
-        means.append(gains.mean(axis=0))
-        squares = squares + np.mean(gains**2, axis=0) / blocks
-    single = squares - np.mean(means, axis=0) ** 2
-    varies = single > 1e-9 * squares
-    of_blocks = rounds * np.var(means, axis=0, ddof=1)
-    fading = np.divide(of_blocks, single, out=np.ones(devices), where=varies)
-    odds = (1.0 - scenario.availability) / scenario.availability  # of being unavailable
-    unavailable = np.max(odds * participation_target(scenario))
-    return max(1.0, float(np.mean(fading))) + float(unavailable)

@@ -37,7 +37,7 @@ class Run:
 
     The policy is in its state before the first episode. Without training, the seeds run as one
     batch; with `make_env`, which makes the environment that trains models, there is one seed. With
-    `prices`, rounds are also evaluated at the prices of both bounds. `label` is the policy's name
+    `prices`, rounds are also evaluated at these prices. `label` is the policy's name
     in tables, and `setting` is named in messages if there are several.
     """
 
@@ -128,10 +128,12 @@ class BoundRun:
         `bound` holds for policies that sample, `outcome_bound` for all policies.
         """
         rounds = self.scenario.num_rounds
+        energy = self.prices.energy
+        assert energy is not None  # as the setting has bounds
         columns = {
             "seed": seed_column([self.seed] * rounds),
             "round": np.arange(1, rounds + 1),
-            "bound": path_bound(self.scenario, self.seed, self.prices.energy),
+            "bound": path_bound(self.scenario, self.seed, energy),
             "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
         }
         return Record(pd.DataFrame(columns))

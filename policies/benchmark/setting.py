@@ -37,7 +37,7 @@ class Setting:
     name: str
     runs: tuple[Run, ...]  # a policy and its system each, without seeds
     seeds: Sequence[int]
-    # Both bounds of the first run's system; runs in the same system use their prices.
+    # Whether the bounds of the first run's system are computed. Its prices rank all runs.
     bounded: bool = True
     target: float | None = None  # test accuracy
     left_out: Mapping[str, str] = field(default_factory=dict)  # labels and reasons
@@ -73,20 +73,19 @@ class Setting:
         With training, a policy has a run for each seed; without, a run takes as many seeds as fit
         into memory. With `named`, messages about a run also name the setting.
         """
-        prices = find_prices(self.scenario) if self.bounded else None
+        prices = find_prices(self.scenario, bounded=self.bounded)
         runs = []
         for run in self.runs:
             # The bounds do not depend on V.
             same = not differences(run.scenario, self.scenario, ("V", "nu"))
-            priced = replace(
-                run, prices=prices if same else None, setting=self.name if named else ""
-            )
+            own = prices if same else prices._replace(energy=None)
+            priced = replace(run, prices=own, setting=self.name if named else "")
             size = 1 if run.trains else max(1, _BATCH_NUMBERS // run.scenario.num_devices)
             runs += [
                 replace(priced, seeds=tuple(self.seeds[start : start + size]))
                 for start in range(0, len(self.seeds), size)
             ]
-        if prices is None:
+        if not self.bounded:
             return runs, []
         return runs, [BoundRun(self.scenario, seed, prices) for seed in self.seeds]
 

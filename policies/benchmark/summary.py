@@ -8,62 +8,70 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.status import OK, Status
+from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.status import Status
 
 
 def summarise(
     rounds: pd.DataFrame,
+    accounts: Mapping[str, DeviceAccounts],
+    statuses: Mapping[str, Status],
     target_accuracy: float | None = None,
     bounds: pd.DataFrame | None = None,
-    statuses: Mapping[str, Status] | None = None,
 ) -> pd.DataFrame:
     """Summarise the rounds of each policy and seed in one row, policies in order of appearance.
 
     `rounds` has the rounds of `policies.benchmark.records.Record`s, with the policies' labels in
-    `policy`. `bounds` has the rounds of a `BoundRun` for each seed, at the prices of these rounds.
-    `statuses` has the status of each policy; see `policies.benchmark.status.judge`.
+    `policy`, and `accounts` the accounts of each policy's runs. `statuses` has the status of each
+    policy; see `policies.benchmark.status.judge`. `bounds` has the rounds of a `BoundRun` for each
+    seed, at the prices of these rounds.
 
     Returns
     -------
     pandas.DataFrame
-        `policy` and `seed`. The outcome: `total_time` [s]; with training `final_accuracy`,
+        `policy` and `seed`. The outcome: `total_time` [s] and `priced_time` [s], which is the time
+        plus what the policy overspends and leaves out at the setting's prices, less what it saves,
+        see `policies.benchmark.bounds.priced_outcome`; with training `final_accuracy`,
         `mean_device_accuracy` and `worst_tenth_accuracy` after the last round; with a target
-        accuracy `time_to_target`, when it is first reached [s], NaN if it is not.
-        The constraints: with `statuses` the policy's `status`, the same in all its rows, and the
-        `status_reason`, empty if it is ok, see `policies.benchmark.status`; `spent_ratio` and
-        `worst_spent_ratio`, realised energy over the budget, as the mean over devices and of the
-        worst device; `energy_ratio` and `worst_energy_ratio`, the same for expected energy;
-        `influence`, the smallest ratio of mean aggregate weight to data share over all devices;
-        `aggregate_noise`, the mean sum of squared weights; `least_participation`, the smallest
-        ratio of a device's participations to its fair number; and `never_seen`, the number of
-        devices that never participated.
+        accuracy `time_to_target` and `priced_time_to_target`, the same until it is first reached
+        [s], NaN if it is not.
+        The constraints: the policy's `status`, the same in all its rows, and the `status_reason`,
+        empty if it is ok, see `policies.benchmark.status`; `lack`, what devices lack of their fair
+        participation, on average over devices, and `excess`, what they spend beyond their budgets;
+        `spent_ratio` and `worst_spent_ratio`, realised energy over the budget, as the mean over
+        devices and of the worst device; `energy_ratio` and `worst_energy_ratio`, the same for
+        expected energy; `influence`, the smallest ratio of mean aggregate weight to data share over
+        all devices; `aggregate_noise`, the mean sum of squared weights; `least_participation`, the
+        smallest ratio of a device's participations to its fair number; and `never_seen`, the number
+        of devices that never participated.
         The distances: with bounds `gap`, the priced objective over the mean bound of the same
-        sample path, minus one, and `outcome_gap`, the same for the priced outcome, which is never
-        below zero. It is a value of the Lagrangian, which charges a policy only the price of the
-        devices it leaves out, so read it with the status. With a target and `statuses` also
-        `accuracy_gap`, the time to the target over the sum of the outcome bounds of the first R
-        rounds, minus one; R is the first evaluated round in which a policy that is ok reaches the
-        target on the same seed. It is not below zero for a policy that needs R rounds or more
-        and keeps its budgets and participations in the first R. Further: `mean_objective`
-        (time-average penalty [s]), `mean_reward` and `sampling_error`. A column is NaN if it is
-        undefined for a policy that chooses its cohort, a distance if its bound is not positive,
-        `gap` if devices drop out or the scenario has a deadline, and `outcome_gap` if a policy sets
+        sample path, minus one, and `outcome_gap`, the same for the priced time, which is never
+        below zero; with a target also `accuracy_gap`, the same for the priced time to the target
+        and the rounds until then. Further: `mean_objective` (time-average penalty [s]),
+        `mean_reward` and `sampling_error`. A column is NaN if it is undefined for a policy that
+        chooses its cohort, a distance if its bound is not positive, `gap` if devices drop out or
+        the scenario has a deadline, and `outcome_gap` and `accuracy_gap` if a policy sets
         bandwidths.
     """
     groups = rounds.groupby(["policy", "seed"], sort=False)
     table = groups.agg(total_time=("elapsed_time", "last"))
+    table["priced_time"] = groups["priced_outcome"].agg(_sum)
+    played = rounds
     if "test_accuracy" in rounds:
         if target_accuracy is not None:
-            reached = rounds[rounds["test_accuracy"] >= target_accuracy]
-            first = reached.drop_duplicates(["policy", "seed"]).set_index(["policy", "seed"])
-            table["time_to_target"] = first["elapsed_time"]
+            played = _until(rounds, target_accuracy)
+            until = played.groupby(["policy", "seed"], sort=False)
+            table["time_to_target"] = until["elapsed_time"].last()
+            table["priced_time_to_target"] = until["priced_outcome"].agg(_sum)
         table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
-    if statuses is not None:
-        judged = [statuses[name] for name in table.index.get_level_values("policy")]
-        table["status"] = [status.name for status in judged]
-        table["status_reason"] = [status.reason for status in judged]
+    judged = [statuses[name] for name in table.index.get_level_values("policy")]
+    table["status"] = [status.name for status in judged]
+    table["status_reason"] = [status.reason for status in judged]
+    order = table.index.get_level_values("policy").unique()
+    table["lack"] = np.concatenate([accounts[name].lack() for name in order])
+    table["excess"] = np.concatenate([accounts[name].excess() for name in order])
     table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
     table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
     table["energy_ratio"] = groups["energy_ratio"].agg(_mean)
@@ -74,17 +82,44 @@ def summarise(
     table["never_seen"] = groups["never_seen"].last().astype(int)
     if bounds is not None and len(bounds):
         least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
+        least = least.loc[table.index.get_level_values("seed")].set_index(table.index)
+        bounded = groups["bounded"].min() == 1
+        priced = groups["priced_outcome"].agg(_mean).where(bounded)
         table["gap"] = _above(groups["priced_objective"].agg(_mean), least["bound"])
-        table["outcome_gap"] = _above(groups["priced_outcome"].agg(_mean), least["outcome_bound"])
-        if "status" in table and "time_to_target" in table:
-            fewest = first["round"].where(table["status"] == OK).groupby("seed").min()
-            played = bounds[bounds["round"] <= bounds["seed"].map(fewest)]
-            time = table["time_to_target"].where(table["outcome_gap"].notna())
-            table["accuracy_gap"] = _above(time, played.groupby("seed")["outcome_bound"].sum())
+        table["outcome_gap"] = _above(priced, least["outcome_bound"])
+        if "priced_time_to_target" in table:
+            both = played.merge(bounds, on=["seed", "round"])
+            least_until = both.groupby(["policy", "seed"])["outcome_bound"].agg(_sum)
+            priced = table["priced_time_to_target"].where(bounded)
+            table["accuracy_gap"] = _above(priced, least_until.reindex(table.index))
     table["mean_objective"] = groups["penalty"].agg(_mean)
     table["mean_reward"] = groups["reward"].agg(_mean)
     table["sampling_error"] = groups["sampling_error"].agg(_mean)
     return table.reset_index()
+
+
+def weights_until(rounds: pd.DataFrame, target_accuracy: float | None) -> dict[str, float]:
+    """The mean sum of a round's weights, by policy.
+
+    If it is larger in the rounds until the target accuracy, of runs that reach it, it is this one.
+    """
+
+    def means(of: pd.DataFrame) -> pd.Series:
+        runs = of.groupby(["policy", "seed"], sort=False)["weight_sum"].agg(_mean)
+        return runs.groupby("policy", sort=False).mean()
+
+    weights = means(rounds)
+    if target_accuracy is not None and "test_accuracy" in rounds:
+        weights = pd.concat([weights, means(_until(rounds, target_accuracy))], axis=1).max(axis=1)
+    return {str(name): float(weight) for name, weight in weights.items()}
+
+
+def _until(rounds: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
+    """The rounds of runs that reach the target accuracy, until they first do."""
+    reached = rounds[rounds["test_accuracy"] >= target_accuracy]
+    first = reached.groupby(["policy", "seed"])["round"].min()
+    last = first.reindex(pd.MultiIndex.from_frame(rounds[["policy", "seed"]]))
+    return rounds[rounds["round"].to_numpy() <= last.to_numpy()]
 
 
 def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -101,8 +136,8 @@ def labelled(column: str, tables: Iterable[tuple[str, pd.DataFrame]]) -> pd.Data
 
 
 def _above(values: pd.Series, least: pd.Series) -> FloatArray:
-    """Runs' values over their seeds' bounds, minus one; NaN if a bound is not positive."""
-    bound = least.reindex(values.index.get_level_values("seed")).to_numpy()
+    """Runs' values over their bounds, minus one; NaN if a bound is not positive."""
+    bound = least.to_numpy()
     gap = values.to_numpy() / np.where(bound > 0, bound, np.nan) - 1.0
     above: FloatArray = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
     return above
@@ -111,3 +146,8 @@ def _above(values: pd.Series, least: pd.Series) -> FloatArray:
 def _mean(values: pd.Series) -> float:
     """NumPy's mean; the last digit of pandas' depends on other groups."""
     return float(np.mean(values.to_numpy()))
+
+
+def _sum(values: pd.Series) -> float:
+    """NumPy's sum, as `_mean`."""
+    return float(np.sum(values.to_numpy()))

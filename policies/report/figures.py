@@ -213,16 +213,23 @@ def draw_average(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
     axes.set_xlabel("round")
 
 
+class Mark(NamedTuple):
+    """How a dot looks, and its label in a legend."""
+
+    color: str
+    marker: str = "o"
+    legend: str | None = None
+
+
 class Dot(NamedTuple):
     """A row of `draw_dots`."""
 
     label: str  # at the left
     value: Interval | None
     note: str  # instead of a missing value
-    color: str
-    marker: str = "o"
+    marks: Sequence[Mark] = ()  # one on the other
     filled: bool = True
-    legend: str | None = None
+    priced: float | None = None
 
 
 def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
@@ -235,12 +242,15 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
             continue
         if np.isfinite(dot.value.low):
             ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
-            axes.plot(ends, [row, row], color=dot.color, zorder=2)
-        face = dot.color if dot.filled else "white"
-        axes.plot(
-            dot.value.mean, row, dot.marker, color=dot.color, markerfacecolor=face,
-            markersize=5, label=dot.legend, zorder=3, clip_on=False,
-        )  # fmt: skip
+            axes.plot(ends, [row, row], color=dot.marks[0].color, zorder=2)
+        for place, (color, marker, legend) in enumerate(dot.marks):
+            face = color if dot.filled else "none" if place else "white"
+            axes.plot(
+                dot.value.mean, row, marker, color=color, markerfacecolor=face,
+                markersize=5 + 3 * place, label=legend, zorder=3, clip_on=False,
+            )  # fmt: skip
+        if dot.priced is not None:
+            axes.plot(dot.priced, row, "|", color="black", markersize=9, zorder=4, clip_on=False)
     axes.set_yticks(range(len(dots)), [dot.label for dot in dots], parse_math=False)
     axes.set_ylim(len(dots) - 0.4, -0.6)
     axes.margins(x=0.06)
@@ -249,12 +259,14 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
 def draw_ranking(axes: Axes, comparison: Comparison) -> None:
     """The time of each policy by rank, with its interval; hollow if it is not ok.
 
-    This is the time to the target, or the total time if no policy always reaches the target.
+    This is the time to the target, or the total time if no policy always reaches the target. A line
+    across it marks the priced time, which ranks the policies.
     """
     runs = dict(by_policy(comparison.summary))
-    time = ranking_column(comparison.summary)
-    if all(group[time].isna().any() for group in runs.values()):
-        time = "total_time"
+    priced = ranking_column(comparison.summary)
+    if all(group[priced].isna().any() for group in runs.values()):
+        priced = "priced_time"
+    time = "total_time" if priced == "priced_time" else "time_to_target"
     unit, length = time_unit(float(comparison.summary[time].max()))
     chosen = looks(list(runs))
     dots = []
@@ -270,8 +282,10 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
             value = Interval(float(values.mean()), math.nan, math.nan)
         label = "\n".join(wrapped(_label(name, runs[name]), 26))
         ok = is_ok(runs[name])
-        dots.append(Dot(label, value, note, chosen[name].color, filled=ok))
+        marks = [Mark(chosen[name].color)]
+        dots.append(Dot(label, value, note, marks, ok, runs[name][priced].mean() / length))
     draw_dots(axes, dots)
+    axes.plot([], [], "k|", markersize=9, label="priced time, which ranks")
     goal = "Total time"
     if time != "total_time" and comparison.target is not None:
         goal = f"Time to {100 * comparison.target:g} % test accuracy"

@@ -1,12 +1,13 @@
-"""The ranks of policies in one setting and over several."""
+"""The ranks of policies in one setting and over several, by priced time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
-import numpy as np
 import pandas as pd
 
+from policies.benchmark.intervals import relative_interval
 from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
 
@@ -18,40 +19,55 @@ def is_ok(runs: pd.DataFrame) -> bool:
 
 def ranking_column(summary: pd.DataFrame) -> str:
     """The column by which `ranked` orders policies of equal status."""
-    return "time_to_target" if "time_to_target" in summary else "total_time"
+    return "priced_time_to_target" if "priced_time_to_target" in summary else "priced_time"
 
 
 def ranked(summary: pd.DataFrame) -> list[str]:
-    """Policies from the best to the worst: those that are ok first, then by time.
+    """Policies from the best to the worst: those that are ok first, then by priced time.
 
-    With a target this is the time to the target, and policies that reach it in every run come
-    first.
+    With a target this is the priced time to the target, and policies that reach it in every run
+    come first.
     """
     rank = {}
     for name, group in by_policy(summary):
         time = group[ranking_column(summary)]
         missed = int(time.isna().sum())
-        time = group["total_time"] if missed else time
+        time = group["priced_time"] if missed else time
         rank[name] = (not is_ok(group), missed, float(time.mean()))
     return sorted(rank, key=lambda name: rank[name])
 
 
-def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """The policies of several settings: first those that are ok wherever they run, by mean rank.
+def ranks(summary: pd.DataFrame) -> dict[str, tuple[int, int, int]]:
+    """The rank of each policy that is ok, and the first and last rank that chance explains.
 
-    The others follow by the number of settings in which they are ok, then by mean rank. A policy
-    that is ahead of another in every setting is ahead here.
+    Two policies tie if the 95 % interval of their ratio, paired by seed, contains 1. A single seed
+    separates all.
     """
-    good = dict[str, list[bool]]()
-    ranks = dict[str, list[int]]()
-    for summary in summaries:
-        runs = dict(by_policy(summary))
-        for rank, name in enumerate(ranked(summary)):
-            good.setdefault(name, []).append(is_ok(runs[name]))
-            ranks.setdefault(name, []).append(rank)
+    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
+    time = ranking_column(summary)
+    names = [name for name in ranked(summary) if is_ok(runs[name])]
+    found = {name: [place, 1, len(names)] for place, name in enumerate(names, 1)}
+    for name, other in combinations(names, 2):  # the better one first
+        tie = relative_interval(runs[other][time], runs[name][time]).low <= 0
+        found[other][1] += not tie
+        found[name][2] -= not tie
+    return {name: (place, first, last) for name, (place, first, last) in found.items()}
 
-    def place(name: str) -> tuple[bool, int, float]:
-        always = all(good[name])
-        return not always, 0 if always else -sum(good[name]), float(np.mean(ranks[name]))
 
-    return sorted(ranks, key=place)
+def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
+    """The policies of several settings: first those that are ok in all of them, by mean rank.
+
+    The others follow by the number of settings in which they are ok, then by mean rank, which is
+    the last in a setting that a policy did not run. A policy that is ahead of another in every
+    setting is ahead here.
+    """
+    orders = [ranked(summary) for summary in summaries]
+    names = list(dict.fromkeys(name for order in orders for name in order))
+    good = dict.fromkeys(names, 0)
+    places = dict.fromkeys(names, 0)
+    for summary, order in zip(summaries, orders, strict=True):
+        for name, runs in by_policy(summary):
+            good[name] += is_ok(runs)
+        for name in names:
+            places[name] += order.index(name) if name in order else len(names)
+    return sorted(names, key=lambda name: (-good[name], places[name]))

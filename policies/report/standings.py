@@ -18,8 +18,8 @@ from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_SHORT
 from policies.benchmark.summary import by_policy
-from policies.report.figures import Dot, draw_dots, log_ticks, save_figure, wrapped
-from policies.report.ranking import ranked, ranked_overall, ranking_column
+from policies.report.figures import Dot, Mark, draw_dots, log_ticks, save_figure, wrapped
+from policies.report.ranking import is_ok, ranked, ranked_overall, ranking_column, ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 # Columns of a summary with means and intervals in the standings.
 _MEASURES = (
     "time_to_target",
+    "priced_time_to_target",
     "total_time",
+    "priced_time",
     "final_accuracy",
     "worst_tenth_accuracy",
     "spent_ratio",
+    "lack",
+    "excess",
     "worst_spent_ratio",
     "influence",
     "aggregate_noise",
@@ -48,24 +52,27 @@ _REFERENCE = "LROA"
 def standings(comparison: Comparison) -> pd.DataFrame:
     """The schedulers of a setting by rank, then those that are not ok, then those not run.
 
-    The row of a scheduler has its `rank` if it is ok (see `policies.report.ranking.ranked`), its
+    The row of a scheduler has its `rank` if it is ok, with `rank_low` and `rank_high` if chance
+    explains others (see `policies.report.ranking.ranks`), its
     `status` (or why it was not run) and `status_reason`, the number of `seeds`, and with a target
     the number of runs that `reached` it. For each measure it has the mean and, in columns `_low`
-    and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its total time,
-    or with a target its time to the target, over the leader's on the same seed, minus one. A
+    and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its priced
+    time, or with a target its priced time to the target, over the leader's on the same seed, minus
+    one. A
     measure that is undefined in a run is NaN. The columns are the same in every setting.
     """
     summary = comparison.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
     names = ranked(summary)
     time = ranking_column(summary)
+    found = ranks(summary)
     rows: list[dict[str, object]] = []
-    for rank, name in enumerate(names, 1):
+    for name in names:
         group = runs[name]
         row: dict[str, object] = {"scheduler": name, "seeds": len(group)}
         row |= {column: group[column].iloc[0] for column in ("status", "status_reason")}
-        if row["status"] == OK:
-            row["rank"] = rank
+        if name in found:
+            row |= dict(zip(_columns("rank"), found[name], strict=True))
         if "time_to_target" in group:
             row["reached"] = int(group["time_to_target"].notna().sum())
         intervals = {
@@ -76,10 +83,10 @@ def standings(comparison: Comparison) -> pd.DataFrame:
             row |= dict(zip(_columns(column), interval, strict=True))
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in comparison.left_out.items()]
-    order = ["rank", "scheduler", "status", "status_reason", "seeds", "reached"]
+    order = [*_columns("rank"), "scheduler", "status", "status_reason", "seeds", "reached"]
     order += [name for each in ("longer_than_leader", *_MEASURES) for name in _columns(each)]
     table = pd.DataFrame(rows).reindex(columns=order)
-    return table.astype(dict.fromkeys(("rank", "seeds", "reached"), "Int64"))
+    return table.astype(dict.fromkeys((*_columns("rank"), "seeds", "reached"), "Int64"))
 
 
 def _columns(measure: str) -> tuple[str, str, str]:
@@ -95,7 +102,7 @@ def _paired(values: pd.Series, reference: pd.Series) -> Interval:
 def save_overview(
     comparisons: Mapping[str, Comparison], path: Path, formats: Sequence[str] = ("png",)
 ) -> None:
-    """Draw each scheduler's time relative to LROA's, a panel for each setting, in rows.
+    """Draw each scheduler's priced time relative to LROA's, a panel for each setting, in rows.
 
     If LROA misses the target in a run, times are relative to the best scheduler that reaches it.
 
@@ -128,19 +135,19 @@ def _draw_setting(
         if policy in reached:
             low_high = _paired(runs[policy][time], runs[reference][time])
             ratio = Interval(*(1 + value for value in low_high))
-            status = str(runs[policy]["status"].iloc[0])
-            color, marker = _STATUS_LOOKS[status]
-            dots.append(Dot(label, ratio, "", color, marker, status == OK, status))
+            faults = str(runs[policy]["status"].iloc[0]).split(", ")
+            marks = [Mark(*_STATUS_LOOKS[fault], fault) for fault in faults]
+            dots.append(Dot(label, ratio, "", marks, is_ok(runs[policy])))
         else:
             note = "target missed in a run" if policy in runs else "not run"
-            dots.append(Dot(label, None, note, ""))
+            dots.append(Dot(label, None, note))
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     axes.set_xscale("log")
     draw_dots(axes, dots)
     log_ticks(axes.xaxis)
     axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)
     measure = (
-        "total time" if comparison.target is None else f"time to {100 * comparison.target:g} %"
+        "priced time" if comparison.target is None else f"priced, to {100 * comparison.target:g} %"
     )
     axes.set_xlabel(f"{measure} / {reference}'s", parse_math=False)
 

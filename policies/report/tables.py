@@ -23,7 +23,7 @@ from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import digits, mean_interval, rounded
 from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
-from policies.report.ranking import is_ok, ranked, ranked_overall, ranking_column
+from policies.report.ranking import is_ok, ranked, ranked_overall, ranking_column, ranks
 
 # The number of columns that a table always shows, however narrow the terminal.
 _LEAST_COLUMNS = 4
@@ -72,9 +72,9 @@ def comparison_table(
 ) -> tuple[Table, list[str]]:
     """A table for the terminal, and notes below it.
 
-    A row for each policy shows values over seeds: policies that are ok, the fastest first, then
-    below a line the others. Total times are compared with the first policy of the summary, or
-    times to the target with the `leader`. A narrow terminal hides the least important columns. The
+    A row for each policy shows values over seeds: policies that are ok by priced time, then below a
+    line the others. Total times are compared with the first policy of the summary, or priced times
+    with the `leader`. A narrow terminal hides the least important columns. The
     notes have at most three lines of this `width`, and one that says where to read on.
     """
     whole = sheet_of(comparison, leader=leader)
@@ -109,7 +109,11 @@ def _table(sheet: Sheet) -> Table:
         if 0 < place == sheet.good:
             table.add_section()
         style = "red" if place >= sheet.good else None
-        table.add_row(name, *(column.cells.get(name, "–") for column in sheet.columns), style=style)
+        cells = [column.cells.get(name, "–") for column in sheet.columns]
+        for index, column in enumerate(sheet.columns):
+            if column.quantity == "status":  # which may name several faults
+                cells[index] = cells[index].replace(", ", ",\n")
+        table.add_row(name, *cells, style=style)
     return table
 
 
@@ -129,23 +133,34 @@ def _notes(comparison: Comparison, sheet: Sheet, width: int) -> list[str]:
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """The table of a comparison in Markdown: policies by rank, times compared with the leader's.
+    """The table of a comparison in Markdown: policies by rank, priced times against the leader's.
 
     Policies that are not ok have no rank.
     """
     sheet = sheet_of(comparison, "status_reason", leader=True)
+    found = ranks(comparison.summary)
     rows = [["rank", "scheduler", *(column.name for column in sheet.columns)]]
     rows.append(["---:", "---", *["---:"] * len(sheet.columns)])
-    for rank, name in enumerate(sheet.names, 1):
-        place = str(rank) if rank <= sheet.good else "–"
-        rows.append([place, name, *(column.cells.get(name, "–") for column in sheet.columns)])
+    for name in sheet.names:
+        rows.append(
+            [
+                rank_text(*found[name]) if name in found else "–",
+                name,
+                *(column.cells.get(name, "–") for column in sheet.columns),
+            ]
+        )
     for name, reason in comparison.left_out.items():
         rows.append(["–", f"{name} ({reason})", *["–"] * len(sheet.columns)])
     return "\n\n".join(filter(None, [_markdown(rows), comparison.notes]))
 
 
+def rank_text(rank: int, first: int, last: int) -> str:
+    """A rank, or the ranks from the first to the last that chance explains."""
+    return f"{first}–{last}" if first < last else str(rank)
+
+
 def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
-    """The times of several settings in Markdown: a row for each, a column for each scheduler.
+    """The priced times of several settings in Markdown: a row each, a column for each scheduler.
 
     The columns are in the order of `ranked_overall`. The time is the one that ranks the setting.
     Brackets mark schedulers that are not ok, and bold the shortest time of the others.
@@ -176,7 +191,8 @@ def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) ->
     summary = comparison.summary
     names = ranked(comparison.summary)
     first = names[0] if leader else str(summary["policy"].iloc[0])
-    time = ranking_column(summary) if leader else "total_time"
+    ranks_by = ranking_column(summary)
+    time = ranks_by if leader else "total_time"
     reference = summary[summary["policy"] == first].set_index("seed")[time]
     if len(names) > 1:  # the first has a dash
         other = summary["seed"].map(reference).where(summary["policy"] != first)
@@ -186,11 +202,11 @@ def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) ->
     words = {
         "unit": unit,
         "goal": "target" if comparison.target is None else f"{100 * comparison.target:g} %",
-        "longer": "longer" if time == "total_time" else "later",
+        "longer": "priced, over" if leader else "longer than",
         "first": first,
     }
     columns = []
-    for group, header, importance, quantity, scale, cell in _columns(status, length):
+    for group, header, importance, quantity, scale, cell in _columns(status, ranks_by, length):
         if quantity in summary:
             values = {name: group[quantity] for name, group in runs.items()}
             cells = {n: cell(each if scale == 1 else scale * each) for n, each in values.items()}
@@ -204,27 +220,27 @@ def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) ->
 
 
 def _columns(
-    status: str, length: float
+    status: str, ranks_by: str, length: float
 ) -> list[tuple[str, str, int, str, float, Callable[[pd.Series], str]]]:
     """Group, header, importance, quantity of a summary, its scale, and the text of its values.
 
     Times are in a unit of this `length` [s].
     """
     few, two, three = (partial(_numbers, most_decimals=most) for most in (1, 2, 3))
-    none = partial(_numbers, most_decimals=0)
     outcome = "outcome"
     constraints = "constraints"
     distance = "distance"
     return [
-        (outcome, "time to\n{goal}, {unit}", 13, "time_to_target", 1 / length, _reached),
+        (outcome, "time to\n{goal}, {unit}", 14, "time_to_target", 1 / length, _reached),
         (outcome, "final\naccuracy, %", 8, "final_accuracy", 100, two),
         (outcome, "worst\ntenth, %", 5, "worst_tenth_accuracy", 100, two),
-        (outcome, "total\ntime, {unit}", 9, "total_time", 1 / length, three),
-        (outcome, "{longer} than\n{first}, %", 6, "longer", 100, two),
-        (constraints, "\nstatus", 12, status, 1, lambda values: values.iloc[0] or OK),
+        (outcome, "total\ntime, {unit}", 12, "total_time", 1 / length, three),
+        (outcome, "priced\ntime, {unit}", 13, ranks_by, 1 / length, _reached),
+        (outcome, "{longer}\n{first}, %", 6, "longer", 100, two),
+        (constraints, "\nstatus", 15, status, 1, lambda values: values.iloc[0] or OK),
         (constraints, "spent, %\nof budget", 7, "spent_ratio", 100, few),
-        (constraints, "worst\ndevice, %", 11, "worst_spent_ratio", 100, none),
-        (constraints, "least\ninfluence, %", 10, "influence", 100, _range),
+        (constraints, "excess,\n%", 11, "excess", 100, few),
+        (constraints, "lack,\n%", 10, "lack", 100, few),
         (constraints, "aggregate\nnoise", 3, "aggregate_noise", 1, three),
         (constraints, "never\nseen", 4, "never_seen", 1, _range),
         (distance, "above\nbound, %", 1, "gap", 100, three),

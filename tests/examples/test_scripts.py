@@ -39,7 +39,7 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     policies = {"policy": ["opportunistic", "best-channel:static"]}  # ok in short episodes, too
     monkeypatch.setattr(tune, "CHOICES", tune.CHOICES | policies)
     monkeypatch.setattr(tune, "DEFAULT", tune.DEFAULT | {"policy": "opportunistic"})
-    tune.main(trials=3, seeds=1, held_out=2, rounds=40, workers=1)
+    tune.main(trials=3, seeds=1, held_out=2, rounds=80, workers=1)
     *trials, default, best, end = capsys.readouterr().out.splitlines()
     assert trials[0].startswith("trial   0:")
     assert trials[0].partition("{")[2] == default.partition("{")[2]

@@ -83,7 +83,8 @@ def test_records__count_those_who_came_in_time():
         assert row.total_time == pytest.approx(infos[-1]["elapsed_time"])
         share.append(came.sum() / 300)
     assert 0.3 < np.mean(share) < 0.85
-    assert f"fills {100 * np.mean(share):.0f} % of the cohort" in table["status_reason"].iloc[0]
+    assert table["lack"].mean() == pytest.approx(1 - np.mean(share), rel=0.1)
+    assert table["status"].iloc[0] == "leaves out"
     assert table["gap"].isna().all()
     assert (table["outcome_gap"] > 0).all()
 

@@ -19,7 +19,9 @@ from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import contributions
 from fl_edge_env.checks import finite_or_zero, is_integer, natural_number
 from policies.base import check_scenario
+from policies.benchmark.bounds import find_prices
 from policies.benchmark.records import Recorder
+from policies.benchmark.status import judge
 from policies.benchmark.summary import labelled, summarise
 from train_fl.federation.messages import DEVICE, Read, named, read_replies
 from train_fl.task import Task, TrainingSeeds
@@ -37,20 +39,23 @@ class EmulatedRounds:
         self.seed = natural_number("seed", seed)
         self._wait = finite_or_zero("wait", wait)
         self._env = FLEdgeEnv(scenario)
-        self._recorder = Recorder(scenario, [self.seed])
+        self._prices = find_prices(scenario, bounded=False)
+        self._recorder = Recorder(scenario, [self.seed], self._prices)
         self._observation, _ = self._env.reset(seed=self.seed)
 
     @property
     def result(self) -> pd.DataFrame:
         """The run so far as one row of the table of `policies.evaluate`.
 
-        The status is a dash, as one seed does not determine it. The influence assumes that updates
-        are weighted by samples, or by draws in sampled decisions.
+        The status and the influence assume that updates are weighted by samples, or by draws in
+        sampled decisions.
         """
         if not self._recorder.num_rounds:
             raise ValueError("there is no result before the first round: call start")
+        accounts = self._recorder.accounts()
         rounds = labelled("policy", [(self.name, self._recorder.table())])
-        return summarise(rounds).assign(status="\N{EN DASH}")
+        status = judge(accounts, float(accounts.weight.mean()))
+        return summarise(rounds, {self.name: accounts}, {self.name: status})
 
     @property
     def train_config(self) -> ConfigRecord:
@@ -84,7 +89,7 @@ class EmulatedRounds:
     def _begin(self, grid: Grid) -> None:
         """Start an episode, and query the nodes' device numbers."""
         self._observation, _ = self._env.reset(seed=self.seed)
-        self._recorder = Recorder(self.scenario, [self.seed])
+        self._recorder = Recorder(self.scenario, [self.seed], self._prices)
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
         while len(nodes := list(grid.get_node_ids())) < count and time.monotonic() < deadline:

@@ -13,10 +13,12 @@ import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
+from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.benchmark.runner import RunsFailedError
 from policies.benchmark.status import Status
-from policies.benchmark.summary import summarise
+from policies.benchmark.summary import summarise, weights_until
+from policies.outcome import outcome_prices
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +28,15 @@ def scenario() -> Scenario:
 
 def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
     table = evaluate([LROA(scenario), UniS(scenario), DivFL(scenario)], scenario, [2**70, 3])
-    outcome = ["policy", "seed", "total_time"]
-    constraints = ["status", "status_reason", "spent_ratio", "worst_spent_ratio"]
+    outcome = ["policy", "seed", "total_time", "priced_time"]
+    constraints = ["status", "status_reason", "lack", "excess", "spent_ratio", "worst_spent_ratio"]
     constraints += ["energy_ratio", "worst_energy_ratio", "influence", "aggregate_noise"]
     constraints += ["least_participation", "never_seen"]
     rest = ["gap", "outcome_gap", "mean_objective", "mean_reward", "sampling_error"]
     assert list(table.columns) == outcome + constraints + rest
     prices = penalty_prices(scenario)
+    energy_price, worth = outcome_prices(scenario)
+    target = scenario.cohort_size * scenario.weights
     for _, row in table.iterrows():
         policy = make_policy(row.policy.lower(), scenario)
         env = gym.make("FLEdge-v0", scenario=scenario)
@@ -52,6 +56,10 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         rounds = [set(i["cohort"].tolist()) for i in infos]
         times = np.array([sum(n in cohort for cohort in rounds) for n in range(12)])
         assert row.total_time == pytest.approx(sum(i["round_time"] for i in infos), rel=1e-12)
+        priced = scenario.num_rounds * (energy_price * budget) @ (spent - 1)
+        priced += worth @ (scenario.num_rounds * target - times)
+        assert row.priced_time == pytest.approx(row.total_time + priced)
+        assert row.excess == pytest.approx(np.maximum(spent - 1, 0).mean())
         assert row.mean_reward == pytest.approx(np.mean(rewards))
         assert row.energy_ratio == pytest.approx(energy.mean())
         assert row.worst_energy_ratio == pytest.approx(energy.max())
@@ -67,7 +75,10 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
                 w = scenario.weights[device]
                 share = w / (size * decision.q[device]) if decision.q is not None else 1 / size
                 weight[index, device] += share
-        assert row.influence == pytest.approx((weight.mean(axis=0) / scenario.weights).min())
+        influence = weight.mean(axis=0) / scenario.weights
+        assert row.influence == pytest.approx(influence.min())
+        got = influence if row.policy != "DivFL" else times / (scenario.num_rounds * target)
+        assert row.lack == pytest.approx(np.maximum(1 - got, 0).mean())
         assert row.aggregate_noise == pytest.approx((weight**2).sum(axis=1).mean())
         if row.policy == "DivFL":  # one cohort in every round, and nothing is sampled
             assert row.never_seen == 10
@@ -80,33 +91,39 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         assert row.gap == pytest.approx(priced / least - 1, rel=1e-9)
 
 
-def test_summarise__accuracy_gap_is_from_the_fewest_ok_rounds():
+def test_summarise__accuracy_gap_is_of_rounds_until_the_target():
     other = "penalty reward energy_ratio spent_ratio worst_energy_ratio worst_spent_ratio "
     other += "influence aggregate_noise least_participation never_seen sampling_error "
     other += "mean_device_accuracy worst_tenth_accuracy priced_objective"
-    # Each policy reaches 0.6 in one round of each seed. Rounds take 2 s; bounds are 1, 2, 3, 4 s.
-    needed = {"fast": [3, 2, 9], "slow": [4, 4, 9], "cheat": [1, 1, 2], "band": [3, 3, 3]}
+    # Each policy reaches 0.6 in one round of each seed. Rounds take 2 s and are priced at 6 s;
+    # bounds are 1, 2, 3, 4 s.
+    needed = {"fast": [3, 2, 9], "slow": [4, 4, 9], "band": [3, 3, 3]}
     rounds = pd.DataFrame(
         {"policy": name, "seed": seed, "round": number, "elapsed_time": 2.0 * number}
         | {"test_accuracy": 0.6 if number == first else np.nan if number == 1 else 0.5}
-        | {"priced_outcome": np.nan if name == "band" else 1.0}
+        | {"priced_outcome": 6.0, "bounded": name != "band"}
+        | {"weight_sum": 1.4 if name == "fast" and number < 3 else 1.0}
         for name, seeds in needed.items()
         for seed, first in enumerate(seeds)
         for number in (1, 2, 3, 4)
     ).assign(**dict.fromkeys(other.split(), 1.0))
     bounds = rounds.loc[:11, ["seed", "round"]].assign(bound=1.0, outcome_bound=[1, 2, 3, 4] * 3)
-    statuses = {name: Status("over budget" if name == "cheat" else "ok", "") for name in needed}
-    table = summarise(rounds, 0.6, bounds, statuses).set_index("policy")
+    ones = np.ones((3, 2))
+    accounts = DeviceAccounts(*[ones] * 6, *[ones[:, 0]] * 3)
+    statuses = dict.fromkeys(needed, Status("ok", ""))
+    table = summarise(rounds, dict.fromkeys(needed, accounts), statuses, 0.6, bounds)
+    table = table.set_index("policy")
     np.testing.assert_array_equal(table.time_to_target["fast"], [6, 4, np.nan])
+    np.testing.assert_array_equal(table.priced_time_to_target["fast"], [18, 12, np.nan])
     np.testing.assert_array_equal(table.final_accuracy["slow"], [0.6, 0.6, 0.5])
-    # The fewest are 3, 2 and 3 rounds, in at least 6, 3 and 6 s.
-    np.testing.assert_allclose(table.accuracy_gap["fast"], [0, 1 / 3, np.nan])
-    np.testing.assert_allclose(table.accuracy_gap["slow"], [1 / 3, 5 / 3, np.nan])
-    np.testing.assert_allclose(table.accuracy_gap["cheat"], [-2 / 3, -1 / 3, -1 / 3])
+    np.testing.assert_allclose(table.accuracy_gap["fast"], [2, 3, np.nan])
+    np.testing.assert_allclose(table.accuracy_gap["slow"], [1.4, 1.4, np.nan])
+    np.testing.assert_allclose(table.outcome_gap["slow"], 1.4)
     assert table.accuracy_gap["band"].isna().all()
-    statuses["band"] = Status("leaves out", "")
-    cheat = summarise(rounds, 0.6, bounds, statuses).set_index("policy").accuracy_gap["cheat"]
-    assert cheat.isna().tolist() == [False, False, True]
+    assert table.outcome_gap["band"].isna().all()
+    # Until the target, light rounds at the end cannot make up for heavy ones.
+    assert weights_until(rounds, None) == {"fast": pytest.approx(1.2), "slow": 1.0, "band": 1.0}
+    assert weights_until(rounds, 0.6)["fast"] == pytest.approx((3.8 / 3 + 1.4) / 2)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.intervals import mean_interval
 from policies.benchmark.run import Run
 from policies.benchmark.setting import Setting
-from policies.benchmark.summary import summarise
 from policies.report.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
@@ -33,14 +32,14 @@ from policies.report.figures import (
 
 
 @pytest.fixture(scope="module")
-def played() -> pd.DataFrame:
-    """Rounds of three policies under two seeds."""
+def played() -> Comparison:
+    """Three policies under two seeds."""
     scenario = Scenario.digits(num_devices=6, num_rounds=30)
     policies = [LROA(scenario), UniS(scenario), DivFL(scenario)]
     runs = tuple(Run(policy.name, policy, scenario) for policy in policies)
     setting = Setting("", runs, [3, 4], bounded=False)
     (results,) = compare_settings([setting], None, Console(quiet=True))
-    return results.rounds.assign(status="ok")
+    return results
 
 
 def trained(**curves: list[float]) -> pd.DataFrame:
@@ -63,7 +62,7 @@ def lines(axes: Axes) -> dict[str, np.ndarray]:
 
 
 def test_energy__has_a_band_of_the_interval_over_several_seeds(played):
-    rounds = pd.concat(played.assign(seed=seed, policy="it") for seed in range(5))
+    rounds = pd.concat(played.rounds.assign(seed=seed, policy="it") for seed in range(5))
     rounds = rounds.drop_duplicates(["seed", "round"])
     rounds["spent_ratio"] *= 1 + rounds["seed"] / 10
     axes = Figure().add_subplot()
@@ -85,17 +84,20 @@ def test_accuracy__is_shown_until_all_runs_reach_the_target():
         np.testing.assert_allclose(np.interp([4, 25, 36], *slow.T), [30, 80, 85], atol=0.5)
         np.testing.assert_allclose(slow[-1], [36, 85])
     axes = Figure().add_subplot()
-    draw_accuracy_over_rounds(axes, trained(**curves, other=curves["slow"]), 0.9)
+    rounds = trained(**curves, other=curves["slow"], third=curves["slow"])
+    rounds.loc[rounds.index[-1], "test_accuracy"] = 0.86
+    draw_accuracy_over_rounds(axes, rounds, 0.9)
     np.testing.assert_allclose(lines(axes)["fast"][:, 1], 100 * np.array(curves["fast"]))
     assert lines(axes)["target: 90 %"][:, 1].tolist() == [90, 90]
     assert "slow and other are the same." in axes.get_xlabel()
 
 
 def test_ranking__has_dots_in_the_order_of_the_table():
-    runs = {"two $x$": ([30.0, 40.0, 50.0], "ok"), "one": ([10.0, 20.0, 30.0], "ok")}
+    runs = {"two $x$": ([10.0, 20.0, 30.0], "ok"), "one": ([30.0, 40.0, 50.0], "ok")}
     runs |= {"bad": ([1.0, 2.0, 3.0], "over budget"), "late": ([5.0, np.nan, 9.0], "ok")}
     rows = [
         {"policy": name, "seed": seed, "time_to_target": time, "total_time": 99.0, "status": status}
+        | {"priced_time_to_target": 60 - time, "priced_time": 99.0}
         for name, (times, status) in runs.items()
         for seed, time in enumerate(times)
     ]
@@ -105,13 +107,15 @@ def test_ranking__has_dots_in_the_order_of_the_table():
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["one", "two $x$", "late", "bad (over\xa0budget)"]
     assert [text.get_text() for text in axes.texts] == ["target missed in 1 of 3 runs"]
-    intervals = axes.get_lines()[::2]
-    dots = axes.get_lines()[1::2]
-    assert [dot.get_xydata().tolist() for dot in dots] == [[[20, 0]], [[40, 1]], [[2, 3]]]
-    assert [dot.get_markerfacecolor() == "white" for dot in dots] == [False, False, True]
-    _, low, high = mean_interval(runs["two $x$"][0])
-    np.testing.assert_allclose(intervals[1].get_xdata(), [low, high])
-    never = board.summary.assign(time_to_target=np.nan)
+    # Each has an interval, a dot and its priced time.
+    shown = [line.get_xydata().tolist() for line in axes.get_lines()]
+    assert shown[1:9:3] == [[[40, 0]], [[20, 1]], [[2, 3]]]
+    assert shown[2:9:3] == [[[20, 0]], [[40, 1]], [[58, 3]]]
+    hollow = [dot.get_markerfacecolor() == "white" for dot in axes.get_lines()[1:9:3]]
+    assert hollow == [False, False, True]
+    _, low, high = mean_interval(runs["one"][0])
+    np.testing.assert_allclose(shown[0], [[low, 0], [high, 0]])
+    never = board.summary.assign(time_to_target=np.nan, priced_time_to_target=np.nan)
     draw_ranking(axes, Comparison(never, 0.9))
     assert axes.get_title() == "Total time"
 
@@ -119,7 +123,8 @@ def test_ranking__has_dots_in_the_order_of_the_table():
 def test_legend__has_each_name_once_and_policies_first(monkeypatch, tmp_path, played):
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    rounds = played.replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
+    rounds = played.rounds.assign(status="ok")
+    rounds = rounds.replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
     rounds.loc[rounds.policy == "Uni-S", "status"] = "over budget"
     panel = partial(draw_energy, rounds=rounds)
     save_figure([[panel, panel]], [tmp_path / "panels.png"])
@@ -135,15 +140,14 @@ def test_legend__has_each_name_once_and_policies_first(monkeypatch, tmp_path, pl
 
 
 def test_plots__repeat_to_the_byte_with_truetype_fonts(tmp_path, played):
-    comparison = Comparison(summarise(played).assign(status="ok"), rounds=played)
-    save_plots(comparison, tmp_path, formats=("png", "pdf"))
+    save_plots(played, tmp_path, formats=("png", "pdf"))
     files = {path.name for path in tmp_path.iterdir()}
     plots = ("energy", "overview", "time")
     assert files == {f"{name}.{kind}" for name in plots for kind in ("png", "pdf")}
     again = [tmp_path / "again.png", tmp_path / "again.pdf"]
     # LaTeX is not installed, and a user's configuration has no influence.
     with mpl.rc_context({"text.usetex": True, "font.size": 20, "figure.facecolor": "red"}):
-        save_figure([[partial(draw_energy, rounds=played)]], again)
+        save_figure([[partial(draw_energy, rounds=played.rounds)]], again)
     for path in again:
         assert path.read_bytes() == path.with_stem("energy").read_bytes()
     for name in plots:

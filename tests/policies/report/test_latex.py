@@ -38,8 +38,9 @@ def printed(given: str) -> str:
 def board(statuses: Mapping[str, str], **columns: object) -> Comparison:
     """Three runs of each policy with these statuses."""
     rows = [
-        {"policy": name, "seed": seed, "total_time": 10.0 + seed + place, "worst_spent_ratio": 1.2}
-        | {"status": status, "status_reason": "why", "gap": -0.02 * seed}
+        {"policy": name, "seed": seed, "total_time": 10.0 + seed + place, "excess": 0.2}
+        | {"priced_time": 20.0 + seed + place, "gap": -0.02 * seed}
+        | {"status": status, "status_reason": "why"}
         | columns
         for place, (name, status) in enumerate(statuses.items())
         for seed in range(3)
@@ -95,4 +96,4 @@ def test_latex__policies_that_are_not_ok_are_below_a_line():
     assert r"\label{tab:runs-a-b}" in text
     # Means of 11, 12 and 13 s, a minus that is no hyphen, and a half width.
     (line,) = (line for line in lines_of(text) if line[0] == "second")
-    assert (line[1], *line[-2:]) == (r"12.0$\pm$2.5", "120", r"$-$2.0$\pm$5.0")
+    assert line[1:] == [r"12.0$\pm$2.5", r"22.0$\pm$2.5", "ok", "20", r"$-$2.0$\pm$5.0"]

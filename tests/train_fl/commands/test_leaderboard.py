@@ -6,16 +6,17 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
+from policies.outcome import prices
 from policies.report.ranking import ranked
 from tests.policies import own_policies
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
+STAGES = prices._STAGES  # before other tests shorten the search
 SYSTEM = """
 seeds = 3
 first_seed = 5
@@ -33,6 +34,7 @@ schedulers = [
 name = "iid"
 scenario = "cifar10"
 num_devices = 6
+energy_budget_j = [5000, 6000.5, 7000, 8000, 9000, 9500]
 
 [[settings]]
 name = "correlated | [late]"
@@ -53,7 +55,8 @@ def test_leaderboard__ranks_the_schedulers_of_each_setting(call, tmp_path, monke
     summary = pd.read_csv("out/summary.csv").fillna({"status_reason": ""})
     ranks = pd.read_csv("out/leaderboard.csv")
     page = Path("out/leaderboard.md").read_text()
-    first = Scenario.cifar10(num_devices=6, num_rounds=12)
+    budget = [5000, 6000.5, 7000, 8000, 9000, 9500]
+    first = Scenario.cifar10(num_devices=6, num_rounds=12, energy_budget_j=budget)
     late = Scenario.femnist(
         num_devices=4, num_rounds=12, channel=MarkovChannel.correlated(0.8), csi="delayed"
     )
@@ -146,15 +149,8 @@ def test_leaderboard__a_wrong_file_ends_with_one_line(
     assert not (tmp_path / "runs").exists()
 
 
-def test_leaderboard__a_field_may_have_a_value_for_each_device(tmp_path):
-    file = tmp_path / "file.toml"
-    file.write_text(ONE + "num_devices = 3\nenergy_budget_j = [5, 6.5, 8]\n")
-    (setting,) = read_leaderboard(file)
-    assert setting.options.make_scenario().energy_budget_j.tolist() == [5, 6.5, 8]
-
-
 TINY = """
-schedulers = ["lroa", "uni-s"]
+schedulers = ["lroa", "opportunistic", "uni-s"]
 rounds = 12
 num_devices = 6
 [[settings]]
@@ -166,14 +162,18 @@ name = "digits"
 scenario = "digits"
 train = true
 target_accuracy = 0.01
-rounds = 4
+rounds = 2
 """
-# The latter always chooses the same two devices in a batch of ten.
+# The last always chooses the same two devices in a batch of ten.
 MORE = """
+from policies import Opportunistic
+
 class Student(Steady):
     needs_training = True
 
-class Fitted(Steady):
+class Twin(Opportunistic): pass
+
+class Fitted(Opportunistic):
     def decide(self, observation):
         ten = observation["queue"].shape == (10, 6)
         return Allocation(2e9, 0.1, cohort=[0, 1]) if ten else super().decide(observation)
@@ -182,65 +182,64 @@ class Fitted(Steady):
 
 @pytest.fixture
 def suite(tmp_path, monkeypatch) -> pd.DataFrame:
-    """The stored runs of a suite called tiny, in a folder with user-defined policies."""
+    """The stored runs of a suite called tiny, in a folder with user-defined policies.
+
+    Without training, Opportunistic's times are its own, and LROA's are half of these.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("train_fl.commands.leaderboard_file.SUITES", tmp_path / "suites")
     (tmp_path / "mine.py").write_text(Path(own_policies.__file__).read_text() + MORE)
-    seeds = {"iid": [7, 8, 20], "digits": [3]}
-    stored = [
-        {"setting": setting, "policy": policy, "seed": seed, "total_time": 1e-3 * (place + seed)}
-        | {"time_to_target": 1.0 if setting == "digits" else np.nan}
-        | {
-            "status": status,
-            "status_reason": "" if status == "ok" else "leaves out 2 of 6",
-        }
-        for setting, its in seeds.items()
-        for place, (policy, status) in enumerate((("LROA", "ok"), ("Uni-S", "over budget")))
-        for seed in its
-    ]
+    scenario = Scenario.cifar10(num_devices=6, num_rounds=12, energy_budget_j=10000.0)
+    runs = evaluate([Opportunistic(scenario)], scenario, [7, 8, 20], gaps=False)
+    runs = runs.assign(setting="iid", status_reason="not read")
+    trained = runs[:1].assign(setting="digits", seed=3, priced_time_to_target=1.0)
+    runs = pd.concat([runs, trained])
+    policies = (("LROA", 0.5, "ok"), ("Opportunistic", 1, "ok"), ("Uni-S", 0.1, "over budget"))
+    stored = pd.concat(
+        runs.assign(policy=name, priced_time=factor * runs["priced_time"], status=status)
+        for name, factor, status in policies
+    )
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "tiny.toml").write_text(TINY)
-    pd.DataFrame(stored).to_csv(tmp_path / "suites" / "tiny.csv", index=False)
-    return pd.DataFrame(stored)
+    stored.to_csv(tmp_path / "suites" / "tiny.csv", index=False)
+    return stored
 
 
-def test_suite__ranks_a_newcomer_alone_among_stored_results(suite, call):
-    printed = call("leaderboard tiny mine.py:Fitted mine.py:Student --workers 1 --out out")
-    assert "3 seeds from 7 to 20, 12 rounds" in printed
-    assert "Not run: Student (needs training)" in printed
-    summary = pd.read_csv("out/summary.csv").fillna({"status_reason": ""})
-    kept = summary[summary["policy"].isin(suite["policy"])].reset_index(drop=True)
-    pd.testing.assert_frame_equal(kept[suite.columns], suite)
-    scenario = Scenario.cifar10(num_devices=6, num_rounds=12, energy_budget_j=10000.0)
-    alone = evaluate([make_policy("mine.py:Steady", scenario)], scenario, [7, 8, 20], gaps=False)
-    mine = summary[(summary["setting"] == "iid") & (summary["policy"] == "Fitted")]
-    np.testing.assert_allclose(mine["total_time"], alone["total_time"], rtol=1e-12)
-    ranks = pd.read_csv("out/leaderboard.csv")
-    assert ranks["scheduler"].tolist()[:4] == ["LROA", "Fitted", "Uni-S", "Student"]
-    trained = ranks[ranks["setting"] == "digits"].set_index("scheduler")
-    assert trained.loc[["Fitted", "Student"], "reached"].tolist() == [1, 1]
-    its = trained["status"]["Student"]
-    ranks = printed.split("\nrank")[1].split("\n\n")[0]
-    expected = f"Fitted Student iid 2 needs training digits {its} {its} mean where ok 2 –"
-    assert " ".join(ranks.split()) == expected
-    reason = trained["status_reason"]["Student"]
-    assert f"Student in 'digits': {reason}." in " ".join(printed.split())
-    assert "Fitted in 'iid'" not in printed  # it is ok
-    changes = "On 10 fresh seeds, 21 to 30: Fitted is over budget instead of ok in 'iid'."
-    assert changes in printed
-    assert changes in Path("out/leaderboard.md").read_text()
-
-
-def test_suite__runs_a_learner_where_models_are_trained(suite, call):
-    call("leaderboard tiny mine.py:Student --workers 1")
-    (folder,) = Path("runs/leaderboard").iterdir()
-    assert folder.name == "tiny-policies-mine.py-Student"
-    assert set(pd.read_csv(folder / "summary.csv")["setting"]) == {"digits"}
-    call("leaderboard tiny --workers 1 --out out")
+@pytest.mark.usefixtures("suite", "plain_pictures")
+def test_suite__fresh_seeds_rank_newcomers_among_stored(call, monkeypatch):
+    draws = iter([1000, 2000])
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(draws))
+    command = "leaderboard tiny mine.py:Twin mine.py:Fitted --workers 1 --out out"
+    printed = call(command)
     runs = pd.read_csv("out/summary.csv")
-    key = ["setting", "policy", "seed"]
-    pd.testing.assert_frame_equal(runs[key], suite[key])
-    assert (runs["total_time"] > 1).all()
+    time = runs[runs["setting"] == "iid"].pivot(index="seed", columns="policy")["priced_time"]
+    assert time.index.tolist() == [*range(1021, 1031)]  # stored are those to 20
+    assert set(time) == {"Opportunistic", "LROA", "Twin", "Fitted"}
+    later = 100 * (time["Fitted"] / time["Opportunistic"] - 1).mean()
+    told = printed[printed.index("\nTwin, ranks on fresh") : printed.index("\n\nResults")]
+    assert told in Path("out/leaderboard.md").read_text()
+    twin, fitted = told.split("\nFitted, ranks on fresh seeds")
+    # Twin is as fast as Opportunistic and slower than LROA.
+    assert "\n- iid: 2–3, +0.0 %\n" in twin
+    assert "\nmean rank 3, with 4 where it has none" in twin
+    assert f"leaves out, {later:+.1f} % (" in fitted
+    assert "; on stored seeds it is ok)" in fitted
+    assert "\nmean rank 4, " in fitted
+    assert call(command) == printed  # with the seeds that were drawn
+
+
+@pytest.mark.usefixtures("plain_pictures")
+def test_suite__runs_a_learner_where_models_are_trained(suite, call):
+    printed = call("leaderboard tiny mine.py:Student --workers 1 --fresh-seed 25")
+    assert "\n- iid: not run\n- digits: over budget, " in printed
+    assert "\nmean rank 4, " in printed
+    (folder,) = Path("runs/leaderboard").iterdir()
+    assert folder.name == "tiny-policies-mine.py-Student-fresh-seed-25"
+    runs = pd.read_csv(folder / "summary.csv")
+    assert (set(runs["setting"]), set(runs["seed"])) == ({"digits"}, {*range(25, 35)})
+    assert "3 seeds from 7 to 20, 12 rounds" in call("leaderboard tiny --workers 1 --out out")
+    runs = pd.read_csv("out/summary.csv")
+    assert len(runs.merge(suite, on=["setting", "policy", "seed"])) == len(runs) == len(suite)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +249,8 @@ def test_suite__runs_a_learner_where_models_are_trained(suite, call):
         ("tiny lroa", "stored results already have 'LROA': rename the policy"),
         ("tiny mine.py:Steady@qsgd:1", "equal uploads, got 'mine.py:Steady@qsgd:1'"),
         ("suites/tiny.toml mine.py:Steady", "has no stored results to rank mine.py:Steady among"),
+        ("tiny mine.py:Steady --fresh-seed -1", "--fresh-seed must be an integer of at least 0"),
+        ("tiny --fresh-seed 1", "--fresh-seed needs new policies: name them"),
     ],
 )
 @pytest.mark.usefixtures("suite")
@@ -258,7 +259,7 @@ def test_suite__wrong_input_ends_with_one_line(refused, given, message):
     assert not Path("runs").exists()
 
 
-def test_suite_1__stored_results_come_out_again():
+def test_suite_1__stored_results_come_out_again(monkeypatch):
     path, stored = find_leaderboard(Path("suite-1"))
     settings = read_leaderboard(path)
     assert stored["setting"].nunique() == len(settings) == 14
@@ -269,11 +270,11 @@ def test_suite_1__stored_results_come_out_again():
         runs = stored[stored["setting"] == setting.name]
         found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
         assert found == dict.fromkeys(names, seeds)
-        assert runs["time_to_target"].notna().any() == setting.options.training.train
+        assert runs["priced_time_to_target"].notna().any() == setting.options.training.train
+    monkeypatch.setattr(prices, "_STAGES", STAGES)
+    prices.outcome_prices.cache_clear()
     scenario = Scenario.cell(num_rounds=1000)
     ours = stored[(stored["setting"] == "cell") & (stored["policy"] == "LROA")]
     runs = evaluate([LROA(scenario)], scenario, ours["seed"].tolist(), gaps=False)
-    columns = [name for name in ours if name in runs]
-    pd.testing.assert_frame_equal(
-        runs[columns], ours[columns].reset_index(drop=True), rtol=1e-6, check_dtype=False
-    )
+    runs, ours = runs.align(ours.reset_index(drop=True), join="inner", axis="columns")
+    pd.testing.assert_frame_equal(runs, ours, rtol=1e-6, check_dtype=False)

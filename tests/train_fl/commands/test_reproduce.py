@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from policies.benchmark.bounds import Prices
 from train_fl.commands import paper, reproduce
 from train_fl.commands.settings import make_training
 
@@ -87,7 +88,11 @@ def test_bound__with_training_is_that_of_the_system_that_is_run(monkeypatch):
         made.append(training.scenario.replace(num_rounds=8))
         return training.in_system(made[0])
 
-    monkeypatch.setattr("policies.benchmark.setting.find_prices", seen.append)
+    def prices(scenario, **_):
+        seen.append(scenario)
+        return Prices(None, None)
+
+    monkeypatch.setattr("policies.benchmark.setting.find_prices", prices)
     monkeypatch.setattr(reproduce, "make_training", other)
     options = reproduce.Options(figure="bound", train=True)
     reproduce.setting(options, paper.bound(options, "digits"), "digits").seeded_runs()

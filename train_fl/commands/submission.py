@@ -1,0 +1,175 @@
+"""New policies in a suite, ranked on seeds that nobody knew among its stored results."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from policies.benchmark.comparison import Comparison
+from policies.benchmark.intervals import Interval, relative_interval
+from policies.benchmark.results_folder import write_text
+from policies.benchmark.setting import Setting
+from policies.benchmark.status import OK
+from policies.benchmark.summary import by_policy
+from policies.report.ranking import is_ok, ranking_column
+from policies.report.tables import rank_text
+from train_fl.commands.leaderboard_file import FileSetting
+from train_fl.commands.settings import PolicySpec, make_run
+
+# The stored schedulers that also play the fresh seeds. The first that reaches the target in every
+# run relates fresh seeds to stored ones.
+REFERENCES = {"opportunistic": "Opportunistic", "lroa": "LROA"}
+FRESH_SEEDS = 10
+_SEED_FILE = "fresh_seed.txt"
+_MOST_SEED = 2**62  # too many to try
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A newcomer's place in a setting of a suite.
+
+    `ratio` is its priced time over the reference's on fresh seeds, minus one, and None if one of
+    them misses the target or it was not run. `place` has its rank and the ranks that chance
+    explains, None without a ratio or if it is not ok. `differs` says how the stored seeds differ
+    from the fresh ones, or is empty.
+    """
+
+    setting: str
+    policy: str
+    status: str
+    reason: str = ""
+    ratio: Interval | None = None
+    place: tuple[int, int, int] | None = None
+    differs: str = ""
+
+
+def newcomers(
+    read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
+) -> tuple[list[FileSetting], dict[str, list[str]]]:
+    """The settings in which newcomers can run, and for each setting those that cannot."""
+    specs = [PolicySpec(name) for name in names]
+    played = []
+    left_out: dict[str, list[str]] = {}
+    for one in read:
+        scenario = one.options.make_scenario()
+        runs = [make_run(spec, scenario, None) for spec in specs]
+        for run in runs:
+            if run.label in set(stored["policy"]):
+                raise ValueError(f"stored results already have {run.label!r}: rename the policy")
+        trains = one.options.training.train
+        able = [trains or not run.policy.needs_training for run in runs]
+        left_out[one.name] = [run.label for run, can in zip(runs, able, strict=True) if not can]
+        if any(able):
+            mine = tuple(spec for spec, can in zip(specs, able, strict=True) if can)
+            played.append(replace(one, policies=mine))
+    if not played:
+        raise ValueError(f"no setting trains models, which {', '.join(names)} need")
+    return played, left_out
+
+
+def beside_references(settings: Sequence[FileSetting]) -> list[FileSetting]:
+    """The settings with the references before the newcomers."""
+    references = tuple(map(PolicySpec, REFERENCES))
+    return [replace(one, policies=references + one.policies) for one in settings]
+
+
+def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> range:
+    """Seeds from a given first one, or from one that is drawn once for a folder and kept in it."""
+    file = folder / _SEED_FILE
+    if first is None and file.exists():
+        kept = file.read_text(encoding="utf-8").strip()
+        if not kept.isdecimal():
+            raise ValueError(f"{str(file)!r} must hold a seed, got {kept!r}: remove it")
+        first = int(kept)
+    if first is None:
+        first = int(stored["seed"].max()) + 1 + secrets.randbelow(_MOST_SEED)
+        write_text(file, f"{first}\n")
+    seeds = range(first, first + FRESH_SEEDS)
+    known = sorted({*seeds} & {*stored["seed"]})
+    if known:
+        raise ValueError(f"fresh seeds must not be stored ones, got {known[0]}")
+    return seeds
+
+
+def on_fresh_seeds(settings: Sequence[Setting], seeds: range) -> list[Setting]:
+    """The settings under fresh seeds, without bounds."""
+    return [replace(setting, seeds=seeds, bounded=False) for setting in settings]
+
+
+def verdicts(
+    stored: pd.DataFrame,
+    left_out: Mapping[str, Sequence[str]],
+    again: Mapping[str, Comparison],
+    fresh: Mapping[str, Comparison],
+) -> list[Verdict]:
+    """Each newcomer's verdict in each setting, of results on the stored and on fresh seeds."""
+    found = []
+    for setting, missing in left_out.items():
+        found += [Verdict(setting, name, "not run") for name in missing]
+        if setting not in fresh:
+            continue
+        known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
+        time = ranking_column(fresh[setting].summary)
+        now = _by_seed(fresh[setting].summary)
+        before = _by_seed(known) | _by_seed(again[setting].summary)
+        # The first reference that reaches the target in every run relates both kinds of seeds.
+        bases = [name for name in REFERENCES.values() if _reaches(now[name][time])]
+        base = next((name for name in bases if _reaches(before[name][time])), None)
+        rivals = [
+            relative_interval(group[time], before[base][time])
+            for group in _by_seed(known).values()
+            if base is not None and is_ok(group) and _reaches(group[time])
+        ]
+        for name in [name for name in now if name not in REFERENCES.values()]:
+            status, reason = now[name].iloc[0][["status", "status_reason"]]
+            was = before[name]["status"].iloc[0]
+            ratio = None
+            place = None
+            differs = f"on stored seeds it is {was}" if was != status else ""
+            if base is None or not _reaches(now[name][time]):
+                reason = reason or "the target is missed in a run"
+            else:
+                ratio = relative_interval(now[name][time], now[base][time])
+                place = _place(ratio, rivals) if status == was == OK else None
+                old = relative_interval(before[name][time], before[base][time])
+                if not (ratio.low <= old.high and old.low <= ratio.high):
+                    differs = differs or f"on stored seeds it is {100 * old.mean:+.1f} %"
+            found.append(Verdict(setting, name, status, reason, ratio, place, differs))
+    return found
+
+
+def _by_seed(summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {name: group.set_index("seed") for name, group in by_policy(summary)}
+
+
+def _reaches(times: pd.Series) -> bool:
+    return bool(times.notna().all())
+
+
+def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
+    """The rank among rivals, and the first and last rank if intervals that overlap tie."""
+    ahead = sum(rival.mean < ratio.mean for rival in rivals)
+    first = sum(rival.high < ratio.low for rival in rivals)
+    last = len(rivals) - sum(rival.low > ratio.high for rival in rivals)
+    return ahead + 1, first + 1, last + 1
+
+
+def told(found: Sequence[Verdict], schedulers: int) -> str:
+    """The verdicts as lines: ranks in each setting, their mean, and the reasons of others."""
+    lines = []
+    for name in dict.fromkeys(each.policy for each in found):
+        mine = [each for each in found if each.policy == name]
+        lines.append(f"\n{name}, ranks on fresh seeds and priced time against the reference's")
+        for each in mine:
+            line = each.status if each.place is None else rank_text(*each.place)
+            line += "" if each.ratio is None else f", {100 * each.ratio.mean:+.1f} %"
+            more = "; ".join(filter(None, [each.reason, each.differs]))
+            lines.append(f"- {each.setting}: {line}" + (f" ({more})" if more else ""))
+        places = [schedulers + 1 if each.place is None else each.place[0] for each in mine]
+        mean = sum(places) / len(places)
+        lines.append(f"\nmean rank {mean:.3g}, with {schedulers + 1} where it has none")
+    return "\n".join(lines)

@@ -229,8 +229,8 @@ class _Shares(NamedTuple):
     of_all, by_data : ndarray, shape (..., N)
         Their shares of all data, and of the data of those that are available.
     drawn, fair : ndarray, shape (..., N)
-        Their mean participations in proportion to the data, and these or those of an even split if
-        they are fewer.
+        Their mean participations in proportion to the data, and the same or an even split, if that
+        is fewer.
     distinct, number : ndarray, shape (...,)
         Expected number of distinct devices in draws by data, and number of available devices.
     """

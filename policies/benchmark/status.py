@@ -106,8 +106,8 @@ def judge(accounts: DeviceAccounts, weight: float) -> Status:
 
 def _overspending(accounts: DeviceAccounts) -> str:
     """How a policy spends too much; empty if it does not."""
-    told = "devices exceed their budgets by {:.0f} % {}"
-    uneven = _uneven(accounts, DeviceAccounts.excess, excess_of_lottery, EXCESS, told)
+    message = "devices exceed their budgets by {:.0f} % {}"
+    uneven = _uneven(accounts, DeviceAccounts.excess, excess_of_lottery, EXCESS, message)
     if uneven:
         return uneven
     whole = accounts.together()
@@ -125,8 +125,8 @@ def _overspending(accounts: DeviceAccounts) -> str:
 
 def _leaving_out(accounts: DeviceAccounts) -> str:
     """How a policy leaves out devices; empty if it does not."""
-    told = "devices lack {:.0f} % of their fair participation {}"
-    uneven = _uneven(accounts, DeviceAccounts.lack, lack_of_lottery, LACK, told)
+    message = "devices lack {:.0f} % of their fair participation {}"
+    uneven = _uneven(accounts, DeviceAccounts.lack, lack_of_lottery, LACK, message)
     if uneven:
         return uneven
     whole = accounts.together()
@@ -146,7 +146,7 @@ def _uneven(
     measure: Callable[[DeviceAccounts], FloatArray],
     lottery_of: Callable[[DeviceAccounts], Lottery],
     slack: float,
-    told: str,
+    message: str,
 ) -> str:
     """How a policy is more uneven than a lottery, in each run or in all together, or empty."""
     cases = (accounts, IN_A_RUN, "in a run"), (accounts.together(), 1.0, "over all runs")
@@ -156,5 +156,5 @@ def _uneven(
         mean = float(lottery.mean.mean())
         deviation = float(np.sqrt(np.sum(lottery.deviation**2))) / len(lottery.mean)
         if value > max(factor * mean, mean + slack, mean + CHANCE * deviation):
-            return f"{told.format(100 * value, when)}, {100 * mean:.0f} % in a fair lottery"
+            return f"{message.format(100 * value, when)}, {100 * mean:.0f} % in a fair lottery"
     return ""

@@ -40,7 +40,7 @@ from train_fl.commands.submission import (
     fresh_seeds,
     newcomers,
     on_fresh_seeds,
-    told,
+    verdict_lines,
     verdicts,
 )
 
@@ -129,7 +129,7 @@ def leaderboard(options: Options, console: Console) -> None:
         ranks = ""
         if stored is not None and options.policies:
             found = verdicts(stored, left_out, again, board)
-            ranks = told(found, stored["policy"].nunique())
+            ranks = verdict_lines(found, stored["policy"].nunique())
         _write(board, sentences, folder, f"Leaderboard: {path.stem}\n{ranks}".strip())
         if options.output.latex:
             text = comparison_latex(board, folder.resolve().name, leader=True)

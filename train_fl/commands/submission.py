@@ -158,7 +158,7 @@ def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
     return ahead + 1, first + 1, last + 1
 
 
-def told(found: Sequence[Verdict], schedulers: int) -> str:
+def verdict_lines(found: Sequence[Verdict], schedulers: int) -> str:
     """The verdicts as lines: ranks in each setting, their mean, and the reasons of others."""
     lines = []
     for name in dict.fromkeys(each.policy for each in found):
@@ -171,5 +171,5 @@ def told(found: Sequence[Verdict], schedulers: int) -> str:
             lines.append(f"- {each.setting}: {line}" + (f" ({more})" if more else ""))
         places = [schedulers + 1 if each.place is None else each.place[0] for each in mine]
         mean = sum(places) / len(places)
-        lines.append(f"\nmean rank {mean:.3g}, with {schedulers + 1} where it has none")
+        lines.append(f"\nmean rank {mean:.3g}, with {schedulers + 1} for settings without a rank")
     return "\n".join(lines)

@@ -221,7 +221,7 @@ def test_suite__fresh_seeds_rank_newcomers_among_stored(call, monkeypatch):
     twin, fitted = told.split("\nFitted, ranks on fresh seeds")
     # Twin is as fast as Opportunistic and slower than LROA.
     assert "\n- iid: 2–3, +0.0 %\n" in twin
-    assert "\nmean rank 3, with 4 where it has none" in twin
+    assert "\nmean rank 3, with 4 for settings without a rank" in twin
     assert f"leaves out, {later:+.1f} % (" in fitted
     assert "; on stored seeds it is ok)" in fitted
     assert "\nmean rank 4, " in fitted

@@ -6,7 +6,6 @@ import ast
 import importlib.metadata
 import importlib.util
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,8 +27,8 @@ _LIBRARIES = tuple(
     for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
 )
 _SITES = {"site-packages", "dist-packages"}
-# A file with one of these words can import modules by computed names.
-_COMPUTED_IMPORT = re.compile(rb"\b(importlib|__import__|pkgutil|pydoc|runpy)\b")
+# Modules and functions with which a file can run code that cannot be known before.
+_COMPUTING = {"__import__", "builtins", "eval", "exec", "importlib", "pkgutil", "pydoc", "runpy"}
 # User's packages that are installed next to libraries, and file contents at the first reading.
 _CLAIMED: set[str] = set()
 _CONTENTS: dict[str, bytes] = {}
@@ -44,10 +43,13 @@ class Imports(NamedTuple):
         The package and the content of each file, by its path.
     libraries : dict of str to str
         The versions of imported libraries that state one, by name.
+    computing : list of str
+        Files that can run code that cannot be known before, with the names that they use for it.
     """
 
     files: dict[str, tuple[str, bytes]]
     libraries: dict[str, str]
+    computing: list[str]
 
 
 def claim(file: str, package: str) -> None:
@@ -81,8 +83,7 @@ def imports_of(files: Mapping[str, str]) -> Imports:
     """User's files, all user's files that they import, and the libraries.
 
     Contents are as first read, because the code is loaded only once. Imports within
-    functions count, because they can happen later. If a file can import by computed names, all of
-    the user's modules that are loaded count.
+    functions count, because they can happen later.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def imports_of(files: Mapping[str, str]) -> Imports:
     ValueError
         If a file means a neighbour by an import, but gets a file of the same name elsewhere.
     """
-    found = Imports({}, {})
+    found = Imports({}, {}, [])
     waiting = dict(files)
     while waiting:
         file, package = waiting.popitem()
@@ -104,7 +105,9 @@ def imports_of(files: Mapping[str, str]) -> Imports:
             found.files[file] = package, _CONTENTS[file]
             for name in _imported_names(_CONTENTS[file], package):
                 imported, its_package = _located(name)
-                if not imported or not is_user_file(imported):
+                if name in _COMPUTING:
+                    found.computing.append(f"{file!r} uses {name}")
+                elif not imported or not is_user_file(imported):
                     version = _version(name)
                     if version is not None:
                         found.libraries[name] = version
@@ -138,10 +141,8 @@ def changed_files(files: Iterable[str]) -> list[str]:
 
 
 def _imported_names(content: bytes, package: str) -> list[str]:
-    """The modules that a file may import, with the packages that contain them."""
+    """The modules that a file may import, with the packages that contain them, and `_COMPUTING`."""
     names: set[str] = set()
-    if _COMPUTED_IMPORT.search(content):
-        names |= sys.modules.keys()
     with suppress(SyntaxError, ValueError):  # for example in a compiled module
         for node in ast.walk(ast.parse(content)):
             if isinstance(node, ast.Import):
@@ -151,6 +152,8 @@ def _imported_names(content: bytes, package: str) -> list[str]:
                 with suppress(ImportError):  # a relative import outside of a package
                     base = importlib.util.resolve_name(base, package)
                     names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Name) and node.id in _COMPUTING:
+                names.add(node.id)
     return sorted({part for name in names for part in with_packages(name)})
 
 
@@ -168,14 +171,16 @@ def _located(name: str) -> tuple[str, str]:
         file, package = (getattr(loaded, name, None) for name in ("__file__", "__package__"))
         return str(file or ""), str(package or "")
     spec = _spec(name)
-    return ("", "") if spec is None else (str(spec.origin or ""), spec.parent or "")
+    if spec is None or not spec.has_location:  # a module of Python itself has none
+        return "", ""
+    return str(spec.origin), spec.parent or ""
 
 
 def _spec(name: str) -> ModuleSpec | None:
     """Find a module without importing the packages that contain it."""
     parent = name.rpartition(".")[0]
     if not parent:
-        return PathFinder.find_spec(name)
+        return importlib.util.find_spec(name)
     spec = _spec(parent)
     if spec is None or spec.submodule_search_locations is None:
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
+import sys
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_path
 
@@ -21,7 +24,7 @@ from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_path
 class Checkpoint:
     """The checkpoint of a run: a pickle in the user's cache folder.
 
-    It is written atomically, with a checksum.
+    It is written atomically, with a checksum and the states of the global random generators.
 
     Parameters
     ----------
@@ -60,7 +63,8 @@ class Checkpoint:
                 zipfile.ZipFile(temporary, "w") as archive,
                 archive.open("run", "w", force_zip64=True) as file,
             ):
-                _Pickler(file, given).dump(run)
+                states = [get() for get, _ in _generators()]
+                _Pickler(file, given).dump((run, states))
         except Exception as error:  # a user's object can raise anything
             if not self._warned:
                 warnings.warn(
@@ -74,6 +78,8 @@ class Checkpoint:
     def load(self, given: Mapping[str, object]) -> Any:
         """The saved run; None without a checkpoint, or, with a warning, if it is damaged.
 
+        The global generators of random numbers continue as after `save`.
+
         Parameters
         ----------
         given : mapping
@@ -84,7 +90,10 @@ class Checkpoint:
                 if archive.testzip() is not None:
                     raise ValueError("it is damaged")
                 with archive.open("run") as file:
-                    return _Unpickler(file, given).load()
+                    run, states = _Unpickler(file, given).load()
+            for (_, restore), state in zip(_generators(), states, strict=False):
+                restore(state)
+            return run
         except (FileNotFoundError, NotADirectoryError):
             return None
         except Exception as error:  # a damaged file can raise anything
@@ -101,6 +110,14 @@ class Checkpoint:
         with suppress(OSError):
             remove_abandoned(self.path.parent, self.path.stem)
             self.path.unlink()
+
+
+def _generators() -> list[Any]:
+    """Functions that get and set the states of Python's, NumPy's and torch's global generators."""
+    found: list[Any] = [(random.getstate, random.setstate)]
+    found += [(np.random.get_state, np.random.set_state)]
+    torch = sys.modules.get("torch")
+    return found if torch is None else [*found, (torch.get_rng_state, torch.set_rng_state)]
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

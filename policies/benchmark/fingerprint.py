@@ -9,10 +9,11 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import (
+    BuiltinFunctionType,
     CellType,
     CodeType,
     FunctionType,
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from policies.user_files import is_library_file, is_user_file, with_packages
+from policies.user_files import PACKAGES, is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
@@ -36,10 +37,15 @@ _WRAPPERS = (
     functools.cached_property,
     type(functools.cache(len)),
 )
-_WRAPPED = ("__wrapped__", "fget", "fset", "fdel", "func")
+_WRAPPED = ("__wrapped__", "__func__", "fget", "fset", "fdel", "func")
 _VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
 # State that all code shares, and that differs in each process.
 _SHARED = os.environ, np.random.mtrand._rand, random._inst
+# Generators of random numbers. What is within code, so in these types, is shared by all runs.
+_GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random
+_CODE = type, FunctionType, BuiltinFunctionType, ModuleType
+# Thousands of values in FLEdge's modules that are not the user's, by `id`, for the next run.
+_CHECKED: dict[int, object] = {}
 # Objects without a value of their own: class attributes for `__slots__`, and loggers.
 _BY_TYPE = logging.Logger, MemberDescriptorType
 # Attributes of classes that Python makes, which differ in each process.
@@ -48,36 +54,41 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
 class Fingerprint:
-    """Hashes objects, and collects the user's modules in which their code is defined.
+    """Hashes objects, and collects the user's files in which their code is defined.
 
     Objects with equal values have equal hashes. The code of functions and classes counts, with the
     values that they close over and the attributes of classes, unless they belong to a library:
     these count by name and by what they close over, such as the functions that they decorate. A
-    user's function also counts with the global values that it uses, including values in the user's
-    modules. Paths in the user's folder count relative to it, and loggers do not count.
+    user's function also counts with the global values that it uses and the user's loaded modules
+    that it may import. A user's module counts with all its values, other modules by name. Paths
+    in a module's folder count relative to it. Loggers do not count, nor do global values and
+    attributes of classes whose names begin with two underscores, except for methods.
 
     Attributes
     ----------
-    modules : set of module
-        Modules from the user's files that define a class or a function of the hashed objects.
+    files : dict of str to str
+        The user's files that define the hashed classes, functions and modules, with their packages.
     """
 
     def __init__(self) -> None:
-        self.modules: set[ModuleType] = set()
+        self.files: dict[str, str] = {}
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
-        self._depth = 0  # number of objects that are being hashed
+        self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
+        self._cycles = 0  # how often one of these was met again
 
     def of(self, value: object) -> str:
         """The hash of a value; raises any exception if it cannot be hashed, as a lock cannot."""
         if type(value) in _PLAIN:
             return _hash(type(value).__name__, repr(value))
         key = id(value)
+        if key in self._open:
+            self._cycles += 1
+            return f"contains itself, {[*self._open].index(key)}"
         if key not in self._known:
-            self._known[key] = value, f"contains itself, {self._depth}"
-            self._depth += 1
+            self._open[key] = value
             self._known[key] = value, _hash(*self._parts(value))
-            self._depth -= 1
+            del self._open[key]
         return self._known[key][1]
 
     def _named(self, values: Mapping[str, object]) -> list[str]:
@@ -94,12 +105,19 @@ class Fingerprint:
         if kind in (dict, MappingProxyType):
             return ["dict", *(_hash(*self._each(*pair)) for pair in value.items())]
         if kind in (set, frozenset):
-            return ["set", *sorted(self._each(*value))]
+            return ["set", *self._elements(value)]
+        if isinstance(value, np.generic):
+            return ["scalar", *self._each(kind, np.asarray(value))]
+        if isinstance(value, np.ndarray) and value.dtype.names:
+            # Not its bytes, as those between fields may have any value.
+            fields = [value[name] for name in value.dtype.names]
+            return ["fields", repr(value.dtype), *self._each(kind, *fields)]
         if kind is np.ndarray and not value.dtype.hasobject:
             return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
         if isinstance(value, ModuleType):
-            file = _user_file(value)
-            return ["module", Path(file).name if file else value.__name__]
+            if not _is_users(value) and sys.modules.get(value.__name__) is value:
+                return ["module", value.__name__]
+            return ["module", *self._globals(vars(value), vars(value).keys())]
         if isinstance(value, _BY_TYPE) or any(value is one for one in _SHARED):
             return [kind.__name__]
         if isinstance(value, type):
@@ -110,16 +128,49 @@ class Fingerprint:
             names = value.co_names, value.co_varnames, value.co_freevars
             return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
         if isinstance(value, _WRAPPERS) or kind.__module__.startswith("numba."):
-            functions = [getattr(value, name, None) for name in _WRAPPED]
+            functions = _wrapped(value)
             if not any(functions):
                 raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
             return ["wrapper", *self._each(kind, *functions)]
         torch = sys.modules.get("torch")
+        generators = _GENERATORS if torch is None else (*_GENERATORS, torch.Generator)
+        if isinstance(value, generators) and any(
+            isinstance(one, _CODE) for one in self._open.values()
+        ):
+            raise ValueError(
+                f"its code shares a {kind.__name__} of random numbers between runs: make it in "
+                "reset and keep it in the policy"
+            )
         if torch is not None and isinstance(value, torch.Tensor):
             data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
             return ["tensor", *shown, *self._each(kind, data)]
         return ["object", *self._object(value)]
+
+    def _elements(self, values: Iterable[object]) -> list[str]:
+        """The hashes of a set's elements, which must not depend on its order."""
+        # First classes and functions, which may refer to themselves, but have names to sort them.
+        code = {one if isinstance(one, type | FunctionType) else type(one) for one in values}
+        self._each(*sorted(code, key=lambda one: one.__qualname__))
+        before = self._cycles
+        hashes = self._each(*values)
+        if self._cycles > before:
+            raise TypeError("the objects in a set refer to each other or to the set")
+        return sorted(hashes)
+
+    def _globals(self, values: Mapping[str, Any], names: AbstractSet[str]) -> list[str]:
+        """Some of the global values of a user's module, and the module's file."""
+        self._note(values)
+        file = values.get("__file__")
+        folder = "" if file is None else str(Path(file).parent)
+        used = {name: values[name] for name in names & values.keys() if not name.startswith("__")}
+        return self._named({name: _without(folder, value) for name, value in used.items()})
+
+    def _note(self, values: Mapping[str, Any]) -> None:
+        """Remember the file of the module with these global values, if it is the user's."""
+        file = values.get("__file__")
+        if file is not None and is_user_file(file):
+            self.files[file] = values.get("__package__") or ""
 
     def _object(self, value: Any) -> list[str]:
         """The parts of an object that pickle would store."""
@@ -136,12 +187,12 @@ class Fingerprint:
 
     def _class(self, kind: type) -> list[str]:
         module = sys.modules.get(kind.__module__)
-        file = getattr(module, "__file__", None)
+        values = {} if module is None else vars(module)
+        file = values.get("__file__")
         library = module is not None and kind.__module__ != "__main__" and file is None
         if library or (file is not None and is_library_file(file)):
             return [f"{kind.__module__}.{kind.__qualname__}"]
-        if module is not None and _user_file(module):
-            self.modules.add(module)
+        self._note(values)
         own = {
             name: item
             for name, item in vars(kind).items()
@@ -159,51 +210,62 @@ class Fingerprint:
             return [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
         parts += self._named(function.__dict__)
-        # Not `__module__`, which a decorator may have copied from another function.
-        module = sys.modules.get(str(function.__globals__.get("__name__")))
-        file = None if module is None else getattr(module, "__file__", None)
+        # Not the file of `__module__`, which a decorator may have copied from another function.
+        values = function.__globals__
+        file = values.get("__file__")
         if file is None or is_user_file(file):
-            if module is not None and file is not None:
-                self.modules.add(module)
-            values = _used_values(function.__globals__, {*_names(code)})
-            folder = "" if file is None else str(Path(file).parent)
-            parts += self._named({name: _without(folder, value) for name, value in values.items()})
+            names = {*_names(code)}
+            parts += self._globals(values, names)
+            parts += self._named(_imported(values.get("__package__") or "", names))
         return [function.__qualname__, *parts]
 
 
-def _user_file(module: ModuleType) -> str | None:
-    """The file of a module of the user's, None for other modules."""
-    file = getattr(module, "__file__", None)
-    return file if file is not None and is_user_file(file) else None
+def patches() -> dict[str, object]:
+    """The user's code that has replaced FLEdge's in its loaded modules and classes, by place."""
+    fledge = {package.name for package in PACKAGES}
+    found = {}
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] not in fledge:
+            continue
+        places: dict[str, Any] = {name: module}
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == name:
+                places[f"{name}.{kind.__qualname__}"] = kind
+        for place, holder in places.items():
+            for item, value in vars(holder).items():
+                if id(value) in _CHECKED:
+                    continue
+                if any(map(_is_users, (value, type(value), *_wrapped(value)))):
+                    found[f"{place}.{item}"] = value
+                else:
+                    _CHECKED[id(value)] = value
+    return dict(sorted(found.items()))
 
 
-def _used_values(values: Mapping[str, object], used: AbstractSet[str]) -> dict[str, object]:
-    """Values of names that are used, and of the same names in the user's modules among them.
+def _is_users(code: object) -> bool:
+    """Whether a function, class or module is the user's, whose packages need not have a file."""
+    if isinstance(code, type):
+        code = sys.modules.get(code.__module__)
+    if isinstance(code, FunctionType):
+        values = code.__globals__
+    elif isinstance(code, ModuleType):
+        values = vars(code)
+    else:
+        return False
+    file = values.get("__file__")
+    places = [file] if file is not None else values.get("__path__", [])
+    return values.get("__name__") == "__main__" or any(is_user_file(place) for place in places)
 
-    Modules that are imported within the code count if they are loaded. Names with two underscores
-    are left out, such as a module's name.
-    """
-    found: dict[str, object] = {}
-    packages = ["", *(f"{name}." for name in with_packages(str(values.get("__package__") or "")))]
-    imported = {
-        f"{package}{name}": sys.modules.get(f"{package}{name}")
-        for package in packages
-        for name in used
-    }
-    modules = {name: module for name, module in imported.items() if module and _user_file(module)}
-    waiting = [("", values), *((f"{name}.", vars(module)) for name, module in modules.items())]
-    seen: set[int] = set()
-    while waiting:
-        place, values = waiting.pop()
-        for name in sorted(used & values.keys()):
-            if name.startswith("__"):
-                continue
-            value = values[name]
-            found[f"{place}{name}"] = value
-            if isinstance(value, ModuleType) and _user_file(value) and id(value) not in seen:
-                seen.add(id(value))
-                waiting.append((f"{place}{name}.", vars(value)))
-    return found
+
+def _wrapped(value: object) -> list[object]:
+    return [getattr(value, name, None) for name in _WRAPPED]
+
+
+def _imported(package: str, names: Iterable[str]) -> dict[str, object]:
+    """The user's loaded modules that code with these names may import, within a package or not."""
+    prefixes = ["", *(f"{above}." for above in with_packages(package))]
+    possible = {f"{prefix}{name}" for prefix in prefixes for name in names} & sys.modules.keys()
+    return {name: sys.modules[name] for name in possible if _is_users(sys.modules[name])}
 
 
 def _without(folder: str, value: object) -> object:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LONGEST_NAME = 100
-MODELS = "models/*.pt"  # the only results in a folder of their own
+MODELS = "models/*-seed-*.pt"  # the only results in a folder of their own
 _OURS = re.compile(rf"[\w-]+\.\w+|{re.escape(MODELS)}")
 
 

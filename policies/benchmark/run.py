@@ -22,7 +22,7 @@ from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import Fingerprint
+from policies.benchmark.fingerprint import Fingerprint, patches
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
 from policies.user_files import PACKAGES, imports_of
@@ -153,10 +153,15 @@ AnyRun: TypeAlias = Run | BoundRun
 def run_key(run: AnyRun) -> str:
     """Hash of everything that determines a record: inputs, FLEdge's code and the user's.
 
-    Of the user's code, it covers the files that define the run's classes and functions, and all
-    user's files that these import, with the versions of the libraries that they import. It does not
-    cover data files and environment variables that this code reads. Raises any exception if the run
-    holds something that cannot be hashed, such as a lock.
+    Of the user's code, it covers the files that define the run's classes, functions and modules,
+    all user's files that these import, the versions of the libraries that they import, and what
+    replaces functions and classes of FLEdge. Of global values, it covers those that `Fingerprint`
+    does. It does not cover data files and environment variables that this code reads, global values
+    of FLEdge and libraries that it changes, and code that data files name, such as pickles.
+
+    Raises any exception if the run has no key: if it holds something that cannot be hashed, such as
+    a lock, shares a generator of random numbers with other runs, or its code may import or run code
+    that cannot be known before.
     """
     return key_and_files(run)[0]
 
@@ -164,9 +169,10 @@ def run_key(run: AnyRun) -> str:
 def key_and_files(run: AnyRun) -> tuple[str, list[str]]:
     """The `run_key` of a run, and the user's files that it covers."""
     fingerprint = Fingerprint()
-    inputs = fingerprint.of(run.inputs())
-    modules = {str(one.__file__): str(one.__package__ or "") for one in fingerprint.modules}
-    files, libraries = imports_of(modules)
+    inputs = fingerprint.of((run.inputs(), patches()))
+    files, libraries, computing = imports_of(fingerprint.files)
+    if computing:
+        raise ValueError(f"{computing[0]}, which can run code that no key would cover")
     code = [(package, Path(file).name, text) for file, (package, text) in files.items()]
     key = fingerprint.of((inputs, code_hash(), sorted(code), sorted(libraries.items())))
     return key, [*files]

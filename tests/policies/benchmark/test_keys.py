@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
 import subprocess
 import sys
 import threading
 import types
 import warnings
+from code import InteractiveInterpreter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ import torch
 
 from fl_edge_env import Scenario
 from policies import LROA, UniD, UniS, make_policy
+from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.run import Run, code_hash, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 from train_fl import Dataset, TrainingEnvFactory, make_task
@@ -82,12 +85,12 @@ def test_keys__change_with_data_augmentation_and_network():
 
 # Classes and objects of a user's file, none of which may share a key with another.
 MINE = """
-import functools, re, threading, types
+import enum, functools, re, threading, types
 import numpy as np, torch
 from scipy.stats import norm
 from policies import Scheduler, UniD, UniS
 from policies.selection import BestChannel
-import helper
+import helper, space.part
 
 class Mine(UniD):
     pass
@@ -115,6 +118,21 @@ def seen(value):
             return value
     return Seen
 
+class Attribute(UniD):
+    module = helper
+    def decide(self, observation):
+        return self.module.LEVEL
+
+class Default(UniD):
+    def decide(self, observation, module=helper):
+        return module.LEVEL
+
+made = types.ModuleType("made")
+
+class Mode(enum.Enum):
+    FAST = 1
+    SLOW = 2
+
 def marked(level):
     @functools.wraps(np.mean)
     def mean(values):
@@ -139,7 +157,7 @@ class Changed(UniD):
     level = 1
     def decide(self, observation):
         import late
-        return CONFIG, helper.LEVEL, getattr(late, "LEVEL")
+        return CONFIG, vars(helper), vars(late)
 
 def changed(attribute=1, value=1, far=1, later=1):
     import late
@@ -191,6 +209,11 @@ def policies(scenario):
     yield from (Holds(scenario, network(seed).weight.detach().bfloat16()) for seed in (0, 1))
     yield from (Holds(scenario, kind) for kind in (Unused, at))
     yield from (Scheduler(BestChannel(scenario), resources=rule(level)) for level in (1, 2))
+    yield from (seen(modes)(scenario) for modes in ({Mode.FAST}, {Mode.FAST, Mode.SLOW}))
+    for level in (1, 2):
+        helper.LEVEL = space.part.LEVEL = made.LEVEL = level
+        yield from (Attribute(scenario), Default(scenario))
+        yield from (seen(value)(scenario) for value in (helper, [helper], {1: helper}, space, made))
 """
 SCRIPT = """
 import runpy, sys, warnings
@@ -222,10 +245,11 @@ def folders(tmp_path) -> list[Path]:
         "other.py": MINE + "\n",
         "helper.py": "SHARE = 1\n",
         "late.py": "SHARE = 1\n",
+        "space/part.py": "",
     }
     made = [tmp_path / "one", tmp_path / "two"]
     for folder in made:
-        folder.mkdir()
+        (folder / "space").mkdir(parents=True)
         for name, text in files.items():
             (folder / name).write_text(text)
     return made
@@ -288,6 +312,82 @@ def test_keys__of_an_installed_package_change_with_its_code(tmp_path):
     assert set(found[0]) & set(found[1]) == {found[0][1]}
 
 
+# Finds a package as an editable install does, for which Python looks in a file next to libraries.
+FINDER = """
+import sys
+from importlib.util import spec_from_file_location
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "far":
+            return spec_from_file_location(name, {file!r}, submodule_search_locations=[{folder!r}])
+
+sys.meta_path.append(Finder)
+"""
+EDITABLE = INSTALLED.replace("from pack import helper", "").replace(
+    "    pass",
+    """
+    def decide(self, observation):
+        from far.away import SHARE
+""",
+)
+
+
+def test_keys__change_with_the_code_of_an_editable_install(tmp_path):
+    far = tmp_path / "code" / "for_far"
+    far.mkdir(parents=True)
+    (far / "__init__.py").touch()
+    finder = FINDER.format(file=str(far / "__init__.py"), folder=str(far))
+    (tmp_path / "sitecustomize.py").write_text(finder)
+    (tmp_path / "mine.py").write_text(EDITABLE)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    found = []
+    for share in (1, 2):
+        (far / "away.py").write_text(f"SHARE = {share}\n")
+        found += keys_in(tmp_path, "mine.py", path=str(tmp_path))
+    assert set(found[0]) & set(found[1]) == {found[0][1]}
+
+
+def test_keys__change_with_what_replaces_code_of_the_packages(monkeypatch):
+    def mine(*_):
+        return helper
+
+    class Mine(UniD):
+        pass
+
+    helper = types.ModuleType("helper")
+    helper.__file__ = __file__
+    given = [
+        ("policies.uniform.static_resources", mine),
+        ("policies.uniform.static_resources", functools.partial(mine, 1)),
+        ("policies.uniform.static_resources", functools.wraps(UniS.decide)(lambda *_: 1)),
+        ("policies.uniform.np", helper),
+        ("policies.UniD", Mine),
+        ("policies.UniD", Mine(SCENARIO)),
+        ("fl_edge_env.FLEdgeVectorEnv.step", mine),
+        ("fl_edge_env.FLEdgeVectorEnv.step", staticmethod(mine)),
+        ("fl_edge_env.FLEdgeVectorEnv.step", property(mine)),
+    ]
+    keys = [key_of(LROA(SCENARIO))]
+    for place, value in given:
+        with monkeypatch.context() as patch:
+            patch.setattr(place, value)
+            keys.append(key_of(LROA(SCENARIO)))
+    assert len(set(keys)) == len(keys)
+    assert key_of(LROA(SCENARIO)) == keys[0]
+
+
+def test_fingerprint__of_fields_does_not_see_the_bytes_between():
+    def tables(value, between):
+        kind = np.dtype([("a", "f8"), ("b", [("c", "u1"), ("d", "f8")], 2)], align=True)
+        table = np.full(3 * kind.itemsize, between, dtype=np.uint8).view(kind)
+        table["a"] = value
+        table["b"]["c"] = table["b"]["d"] = 1
+        return Fingerprint().of([table, table[::2], table[1], table.view(np.recarray)])
+
+    assert tables(1.0, between=0) == tables(1.0, between=7) != tables(2.0, between=0)
+
+
 def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from policies import UniS\n\nclass Mine(UniS):\n    pass\n")
@@ -327,7 +427,7 @@ def test_keys__of_a_notebook_change_with_the_code_of_its_classes(monkeypatch):
         module = types.ModuleType("__main__")
         monkeypatch.setitem(sys.modules, "__main__", module)
         vars(module)["UniD"] = UniD
-        exec(CELL.format(value=value), vars(module))
+        InteractiveInterpreter(vars(module)).runsource(CELL.format(value=value), symbol="exec")
         return key_of(module.Mine(SCENARIO))
 
     assert key(1) == key(1) != key(2)
@@ -364,6 +464,61 @@ def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
         assert [str(one.message).split()[3] for one in caught] == ["Locked,", "Uses,", "Has,"]
         assert [len(one.rounds) for one in played] == [3, 3, 3, 3]
         assert [path.stem for path in tmp_path.iterdir()] == [run_key(runs[0])]
+
+
+UNKEPT = """
+import random
+import numpy as np, torch
+from policies import UniS
+
+class Node:
+    def __init__(self):
+        self.others = set()
+
+def nodes():
+    one, other = Node(), Node()
+    one.others.add(other)
+    other.others.add(one)
+    return one, other
+
+{before}
+
+class Mine(UniS):
+    {body}
+"""
+USES = "def decide(self, _): return it"
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "why"),
+    [
+        ("it = np.random.default_rng(0)", USES, "a Generator of .* make it in reset"),
+        ("it = np.random.PCG64(0)", USES, "a PCG64 of .* make it in reset"),
+        ("it = [{1: random.Random(0)}]", USES, "a Random of .* make it in reset"),
+        ("it = random.Random(0).random", USES, "a Random of .* make it in reset"),
+        ("", "it = np.random.RandomState(0)", "a RandomState of .* make it in reset"),
+        ("", "def decide(self, _, it=torch.Generator()): pass", "a Generator of .* make it in"),
+        (
+            "rng = random.Random(0)",
+            "def reset(self, _): self.draw = rng.random",
+            "a Random of .* make it in reset",
+        ),
+        ("", "def reset(self, _): self.nodes = nodes()", "set refer to each other"),
+        ("it = set(nodes())", USES, "set refer to each other"),
+        ("import importlib as it", "", "mine.py' uses importlib"),
+        ("from importlib.util import find_spec", "", "mine.py' uses importlib"),
+        ("import late", "", "late.py' uses pkgutil"),
+        ("", "def decide(self, _): __import__('far')", "mine.py' uses __import__"),
+        ("it = eval('1')", "", "mine.py' uses eval"),
+    ],
+)
+def test_run_key__cannot_be_made_of_what_no_key_covers(tmp_path, monkeypatch, before, body, why):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "mine.py"
+    file.write_text(UNKEPT.format(before=before, body=body or "pass"))
+    (tmp_path / "late.py").write_text("import pkgutil\n")
+    with pytest.raises((TypeError, ValueError), match=why):
+        key_of(make_policy(f"{file}:Mine", SCENARIO))
 
 
 def test_play_runs__a_reset_that_ends_the_program_is_a_failure(tmp_path):

@@ -56,7 +56,7 @@ def test_commands__continue_in_their_folder(name, call, tmp_path, monkeypatch):
         if path.parent == folder and path.suffix in (".csv", ".png", ".md"):
             path.unlink()
     (folder / "records" / f".part-0-{'0' * 16}.npz").touch()  # left by a killed command
-    monkeypatch.setattr("policies.benchmark.run.play", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr("policies.benchmark.run.play", None)  # a function would change the keys
     assert call(name, f"--out {folder}")[0] == 0
     assert contents(folder) == before
 
@@ -110,18 +110,24 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         assert call("compare", f"{more} --out {folder}")[0] == 0
     assert (folders["compare"] / "notes.csv").read_text() == "mine"
     (other / "models").mkdir()
-    (other / "models" / "Uni-D-seed-0.pt").touch()
+    for name in ("Uni-D-seed-0.pt", "agent.pt"):
+        (other / "models" / name).touch()
     for folder in (folders["leaderboard"], other):
         assert call("compare", f"--set mu=0.5 --out {folder} --overwrite")[0] == 0
-        assert not [*folder.glob("leaderboard.*"), *folder.glob("models/*")]
+        assert not [*folder.glob("leaderboard.*"), *folder.glob("models/Uni-D*")]
+    assert (other / "models" / "agent.pt").exists()
 
 
-@pytest.mark.parametrize("edited", [5, ["*", "..", "", "records/*.npz", 3.5, ["a.csv"]]])
+@pytest.mark.parametrize(
+    "edited", [5, ["*", "..", "", "records/*.npz", "models/*.pt", 3.5, ["a.csv"]]]
+)
 def test_folder__an_edited_configuration_removes_nothing_else(call, tmp_path, edited):
     assert call("compare", f"--out {tmp_path}")[0] == 0
     config = tmp_path / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"results": edited}))
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "agent.pt").touch()
     before = contents(tmp_path)
     assert call("compare", f"--out {tmp_path}")[0] == 0
     assert contents(tmp_path) | {config: b""} == before | {config: b""}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import random
 import signal
@@ -166,9 +165,9 @@ def test_interrupt__where_no_exception_gets_through_is_not_lost(tmp_path, kind, 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 @pytest.mark.parametrize("whom", ["worker", "group"])
 def test_compare__on_ray_stopped_ends_in_one_line(start, cache, whom):
+    pytest.importorskip("ray")
     process = start(f"{LONG} --workers 2 --backend ray --out out")
     wait_for_runs(process, cache)
     if whom == "group":
@@ -224,6 +223,7 @@ class Killed(UniD):
         return super().decide(observation)
 
 
+@pytest.mark.filterwarnings("ignore:the results of Killed")
 def test_play_runs__a_killed_worker_leaves_finished_runs(tmp_path):
     scenario = Scenario.digits(num_devices=5, num_rounds=10)
     killed = Killed(scenario)

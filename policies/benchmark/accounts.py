@@ -32,8 +32,6 @@ class DeviceAccounts(NamedTuple):
         Number of participants over the possible cohort size, which is K or the number of available
         devices, and its limit. For draws, the expected number of distinct devices, relative to
         draws in proportion to the data. Late devices do not count as participants.
-    weight : ndarray, shape (S,)
-        Mean over the rounds of the sum of the weights; for draws the expected sum, which is 1.
     """
 
     energy: FloatArray
@@ -44,15 +42,14 @@ class DeviceAccounts(NamedTuple):
     allowed: FloatArray
     filled: FloatArray
     least_filled: FloatArray
-    weight: FloatArray
 
     def share(self) -> FloatArray:
         """Participations over their fair number, (S, N); 1 for a device never available."""
-        return _over(self.participation, self.fair)
+        return over_fair(self.participation, self.fair)
 
     def least_share(self) -> FloatArray:
         """The same, or the share of the fair weight in the aggregate if it is smaller, (S, N)."""
-        return _over(np.minimum(self.participation, self.weighted), self.fair)
+        return over_fair(np.minimum(self.participation, self.weighted), self.fair)
 
     def lack(self) -> FloatArray:
         """The mean over devices of what they lack of their fair participation, (S,)."""
@@ -65,7 +62,7 @@ class DeviceAccounts(NamedTuple):
         return excess
 
     def together(self) -> DeviceAccounts:
-        """All runs as one."""
+        """The devices of all runs as of one run."""
         counts = ("participation", "weighted", "fair", "drawn", "allowed")
         sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in counts}
         return self._replace(energy=self.energy.mean(axis=0, keepdims=True), **sums)
@@ -76,5 +73,6 @@ def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
     return DeviceAccounts._make(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
-def _over(number: FloatArray, fair: FloatArray) -> FloatArray:
+def over_fair(number: FloatArray, fair: FloatArray) -> FloatArray:
+    """Numbers over fair ones of the same shape; 1 for a device that was never available."""
     return np.divide(number, fair, out=np.ones(fair.shape), where=fair > 0)

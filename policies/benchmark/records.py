@@ -17,7 +17,7 @@ from fl_edge_env.allocation import normalized
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
-from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.accounts import DeviceAccounts, over_fair
 from policies.benchmark.bounds import Prices, priced_outcome
 
 # Relative excess over the budget that is only rounding.
@@ -56,15 +56,10 @@ class Recorder:
         self._target = participation_target(scenario)
         self._shares = _shares(scenario, np.ones(scenario.num_devices, dtype=np.bool_))
         shape = (len(seeds), scenario.num_devices)
-        # Sums over the rounds so far, by device.
-        self._sums: dict[str, FloatArray] = {
-            name: np.zeros(shape)
-            for name in ("expected", "spent", "participations", "counted", "drawn", "fair")
-        }
-        self._sums["influence"] = np.zeros(shape)
-        self._sums["by_data"] = np.zeros(shape)  # fair influence
+        # Sums over the rounds so far, by device; `by_data` is the fair influence.
+        names = "expected spent participations counted drawn fair influence by_data"
+        self._sums: dict[str, FloatArray] = {name: np.zeros(shape) for name in names.split()}
         self._sums["filled"] = np.zeros(len(seeds))  # fractions of the cohort
-        self._sums["weight"] = np.zeros(len(seeds))
         self._sums["chosen"] = np.zeros(())  # rounds with a chosen cohort
         self._seeds = seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
@@ -88,9 +83,6 @@ class Recorder:
         weight = contributions(decision, info, scenario).weight
         done = in_time(info)
         self._sums["participations"] += done
-        # Sampling weights follow from q and are unbiased, so their sum is not checked.
-        weight_sum = weight.sum(axis=-1) if decision.q is None else 1.0
-        self._sums["weight"] += weight_sum
         self._count_shares(decision, info, weight, done)
         self._sums["expected"] += expected
         self._sums["spent"] += spent
@@ -106,7 +98,8 @@ class Recorder:
             "worst_spent_ratio": spent_average.max(axis=-1),
             "influence": self._influence().min(axis=-1),
             "aggregate_noise": (weight**2).sum(axis=-1),
-            "weight_sum": weight_sum,
+            # Sampling weights follow from q and are unbiased, so their sum is not checked.
+            "weight_sum": weight.sum(axis=-1) if decision.q is None else 1.0,
             "least_participation": self._participation().min(axis=-1),
             "never_seen": np.count_nonzero(self._sums["participations"] == 0, axis=-1),
             "over_budget": np.count_nonzero(average > 1 + ENERGY_TOLERANCE, axis=-1) / devices,
@@ -177,11 +170,11 @@ class Recorder:
         return np.minimum(self._sums["fair"], self.num_rounds * self._target)
 
     def _participation(self) -> FloatArray:
-        return _over(self._sums["participations"], self._fair())
+        return over_fair(self._sums["participations"], self._fair())
 
     def _influence(self) -> FloatArray:
         fair = np.minimum(self._sums["by_data"], self.num_rounds * self._scenario.weights)
-        return _over(self._sums["influence"], fair)
+        return over_fair(self._sums["influence"], fair)
 
     def _empty(self) -> FloatArray:
         return np.full((self._scenario.num_rounds, len(self._seeds)), np.nan)
@@ -213,7 +206,6 @@ class Recorder:
             allowed=np.maximum(drawn, self.num_rounds * self._target),
             filled=self._sums["filled"] / self.num_rounds,
             least_filled=np.full(seeds, least_filled),
-            weight=self._sums["weight"] / self.num_rounds,
         )
 
     def record(self) -> Record:
@@ -252,8 +244,3 @@ def _shares(scenario: Scenario, available: BoolArray) -> _Shares:
     fair = np.minimum(drawn, size / np.maximum(number, 1)[..., None])
     distinct = participation_probability(by_data, size).sum(axis=-1)
     return _Shares(of_all, by_data, drawn, fair, distinct, number)
-
-
-def _over(got: FloatArray, fair: FloatArray) -> FloatArray:
-    """The ratio of both; 1 for a device that was never available."""
-    return np.divide(got, fair, out=np.ones(fair.shape), where=fair > 0)

@@ -37,8 +37,8 @@ class Run:
 
     The policy is in its state before the first episode. Without training, the seeds run as one
     batch; with `make_env`, which makes the environment that trains models, there is one seed. With
-    `prices`, rounds are also evaluated at these prices. `label` is the policy's name
-    in tables, and `setting` is named in messages if there are several.
+    `prices`, rounds are also evaluated at these prices. `label` is the policy's name in tables, and
+    `setting` is named in messages if there are several.
     """
 
     label: str

@@ -94,23 +94,57 @@ class Status(NamedTuple):
 
 def judge(accounts: DeviceAccounts, weight: float) -> Status:
     """The status of a policy by the accounts of its runs, and the mean sum of a round's weights."""
-    heavy = f"the weights of a round sum to {weight:.2f}" if weight > WEIGHT else ""
-    reasons = [_overspending(accounts), _leaving_out(accounts), heavy]
-    names = OVER_BUDGET, LEAVES_OUT, OVERWEIGHTS
-    faults = [name for name, reason in zip(names, reasons, strict=True) if reason]
+    whole = accounts.together()
+    too_heavy = f"the weights of a round sum to {weight:.2f}" if weight > WEIGHT else ""
+    reasons = {
+        OVER_BUDGET: _uneven(accounts, whole, *_OF_EXCESS) or _overspending(whole),
+        LEAVES_OUT: _uneven(accounts, whole, *_OF_LACK) or _leaving_out(whole),
+        OVERWEIGHTS: too_heavy,
+    }
+    faults = [name for name, reason in reasons.items() if reason]
     shortest = float(lack_of_lottery(accounts).mean.mean())
     if not faults and shortest > SHORTEST:
         return Status(TOO_SHORT, f"in runs this short, a lottery lacks {100 * shortest:.0f} %")
-    return Status(", ".join(faults) or OK, "; ".join(filter(None, reasons)))
+    return Status(", ".join(faults) or OK, "; ".join(filter(None, reasons.values())))
 
 
-def _overspending(accounts: DeviceAccounts) -> str:
-    """How a policy spends too much; empty if it does not."""
-    message = "devices exceed their budgets by {:.0f} % {}"
-    uneven = _uneven(accounts, DeviceAccounts.excess, excess_of_lottery, EXCESS, message)
-    if uneven:
-        return uneven
-    whole = accounts.together()
+# A measure of runs, the lottery's, the slack, and a message with the value and the runs.
+_OF_EXCESS = (
+    DeviceAccounts.excess,
+    excess_of_lottery,
+    EXCESS,
+    "devices exceed their budgets by {:.0f} % {}",
+)
+_OF_LACK = (
+    DeviceAccounts.lack,
+    lack_of_lottery,
+    LACK,
+    "devices lack {:.0f} % of their fair participation {}",
+)
+
+
+def _uneven(
+    accounts: DeviceAccounts,
+    whole: DeviceAccounts,
+    measure: Callable[[DeviceAccounts], FloatArray],
+    lottery_of: Callable[[DeviceAccounts], Lottery],
+    slack: float,
+    message: str,
+) -> str:
+    """How a policy is more uneven than a lottery, in each run or in all together, or empty."""
+    cases = (accounts, IN_A_RUN, "in a run"), (whole, 1.0, "over all runs")
+    for runs, factor, when in cases:
+        value = float(measure(runs).mean())
+        lottery = lottery_of(runs)
+        mean = float(lottery.mean.mean())
+        deviation = float(np.sqrt(np.sum(lottery.deviation**2))) / len(lottery.mean)
+        if value > max(factor * mean, mean + slack, mean + CHANCE * deviation):
+            return f"{message.format(100 * value, when)}, {100 * mean:.0f} % in a fair lottery"
+    return ""
+
+
+def _overspending(whole: DeviceAccounts) -> str:
+    """How all devices or single ones spend too much over all runs; empty if they do not."""
     devices = whole.energy.size
     deviation = float(np.sqrt(LUMP * np.sum(whole.drawn / whole.allowed**2))) / devices
     spent = float(whole.energy.mean())
@@ -123,38 +157,14 @@ def _overspending(accounts: DeviceAccounts) -> str:
     return ""
 
 
-def _leaving_out(accounts: DeviceAccounts) -> str:
-    """How a policy leaves out devices; empty if it does not."""
-    message = "devices lack {:.0f} % of their fair participation {}"
-    uneven = _uneven(accounts, DeviceAccounts.lack, lack_of_lottery, LACK, message)
-    if uneven:
-        return uneven
-    whole = accounts.together()
+def _leaving_out(whole: DeviceAccounts) -> str:
+    """How single devices are left out over all runs, or places stay empty; empty if none are."""
     devices = whole.fair.size
     share = whole.least_share()
     chance = gammaincc(share * whole.fair + 1.0, whole.fair)
     out = share[(share < DEVICE_PARTICIPATION) & (chance < LEVEL / devices)]
     if out.size:
         return f"{out.size} of {devices} devices get down to {100 * out.min():.0f} % of their share"
-    filled = float(accounts.filled.mean())
-    short = filled < accounts.least_filled.max()
+    filled = float(whole.filled.mean())
+    short = filled < whole.least_filled.max()
     return f"fills {100 * filled:.0f} % of the cohort" if short else ""
-
-
-def _uneven(
-    accounts: DeviceAccounts,
-    measure: Callable[[DeviceAccounts], FloatArray],
-    lottery_of: Callable[[DeviceAccounts], Lottery],
-    slack: float,
-    message: str,
-) -> str:
-    """How a policy is more uneven than a lottery, in each run or in all together, or empty."""
-    cases = (accounts, IN_A_RUN, "in a run"), (accounts.together(), 1.0, "over all runs")
-    for runs, factor, when in cases:
-        value = float(measure(runs).mean())
-        lottery = lottery_of(runs)
-        mean = float(lottery.mean.mean())
-        deviation = float(np.sqrt(np.sum(lottery.deviation**2))) / len(lottery.mean)
-        if value > max(factor * mean, mean + slack, mean + CHANCE * deviation):
-            return f"{message.format(100 * value, when)}, {100 * mean:.0f} % in a fair lottery"
-    return ""

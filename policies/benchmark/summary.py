@@ -30,7 +30,7 @@ def summarise(
     -------
     pandas.DataFrame
         `policy` and `seed`. The outcome: `total_time` [s] and `priced_time` [s], which is the time
-        plus what the policy overspends and leaves out at the setting's prices, less what it saves,
+        plus what the policy overspends and leaves out at the setting's prices, minus what it saves,
         see `policies.benchmark.bounds.priced_outcome`; with training `final_accuracy`,
         `mean_device_accuracy` and `worst_tenth_accuracy` after the last round; with a target
         accuracy `time_to_target` and `priced_time_to_target`, the same until it is first reached

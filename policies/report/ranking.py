@@ -55,11 +55,10 @@ def ranks(summary: pd.DataFrame) -> dict[str, tuple[int, int, int]]:
 
 
 def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """The policies of several settings: first those that are ok in all of them, by mean rank.
+    """The policies of several settings by the number in which they are ok, then by mean rank.
 
-    The others follow by the number of settings in which they are ok, then by mean rank, which is
-    the last in a setting that a policy did not run. A policy that is ahead of another in every
-    setting is ahead here.
+    The rank is the last in a setting that a policy did not run. A policy that is ahead of another
+    in every setting is ahead here.
     """
     orders = [ranked(summary) for summary in summaries]
     names = list(dict.fromkeys(name for order in orders for name in order))

@@ -52,14 +52,13 @@ _REFERENCE = "LROA"
 def standings(comparison: Comparison) -> pd.DataFrame:
     """The schedulers of a setting by rank, then those that are not ok, then those not run.
 
-    The row of a scheduler has its `rank` if it is ok, with `rank_low` and `rank_high` if chance
-    explains others (see `policies.report.ranking.ranks`), its
-    `status` (or why it was not run) and `status_reason`, the number of `seeds`, and with a target
-    the number of runs that `reached` it. For each measure it has the mean and, in columns `_low`
-    and `_high`, the ends of its 95 % interval over seeds. `longer_than_leader` is its priced
-    time, or with a target its priced time to the target, over the leader's on the same seed, minus
-    one. A
-    measure that is undefined in a run is NaN. The columns are the same in every setting.
+    The row of a scheduler has its `rank` if it is ok, and in `rank_low` and `rank_high` the first
+    and last that chance explains (see `policies.report.ranking.ranks`). It has its `status` (or why
+    it was not run) and `status_reason`, the number of `seeds`, and with a target the number of runs
+    that `reached` it. For each measure it has the mean and, in columns `_low` and `_high`, the ends
+    of its 95 % interval over seeds. `longer_than_leader` is its priced time, until the target if
+    there is one, over the leader's on the same seed, minus one. A measure that is undefined in a
+    run is NaN. The columns are the same in every setting.
     """
     summary = comparison.summary
     runs = {name: group.set_index("seed") for name, group in by_policy(summary)}

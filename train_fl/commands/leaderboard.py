@@ -91,6 +91,7 @@ def leaderboard(options: Options, console: Console) -> None:
     path, stored = find_leaderboard(options.file)
     read = read_leaderboard(path, options.data_dir)
     run = options.run
+    execution = run.execution()
     if options.fresh_seed is not None:
         integer_at_least(0, "--fresh-seed", options.fresh_seed)
         if not options.policies:
@@ -118,16 +119,14 @@ def leaderboard(options: Options, console: Console) -> None:
             seeds = fresh_seeds(folder, options.fresh_seed, stored)
             read = beside_references(read)
             settings = on_fresh_seeds([_setting(one, stored) for one in read], seeds)
-        results = compare_settings(
-            [*known, *settings], folder, progress_console(), **run.execution()
-        )
+        results = compare_settings([*known, *settings], folder, progress_console(), **execution)
         again = {one.name: result for one, result in zip(known, results, strict=False)}
         board = {
             one.name: result for one, result in zip(settings, results[len(known) :], strict=True)
         }
         sentences = [_sentence(*pair) for pair in zip(read, settings, strict=True)]
         ranks = ""
-        if stored is not None and options.policies:
+        if stored is not None and known:
             found = verdicts(stored, left_out, again, board)
             ranks = verdict_lines(found, stored["policy"].nunique())
         _write(board, sentences, folder, f"Leaderboard: {path.stem}\n{ranks}".strip())

@@ -22,7 +22,7 @@ from policies.base import check_scenario
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.records import Recorder
 from policies.benchmark.status import judge
-from policies.benchmark.summary import labelled, summarise
+from policies.benchmark.summary import labelled, summarise, weights_until
 from train_fl.federation.messages import DEVICE, Read, named, read_replies
 from train_fl.task import Task, TrainingSeeds
 
@@ -54,7 +54,7 @@ class EmulatedRounds:
             raise ValueError("there is no result before the first round: call start")
         accounts = self._recorder.accounts()
         rounds = labelled("policy", [(self.name, self._recorder.table())])
-        status = judge(accounts, float(accounts.weight.mean()))
+        status = judge(accounts, weights_until(rounds, None)[self.name])
         return summarise(rounds, {self.name: accounts}, {self.name: status})
 
     @property

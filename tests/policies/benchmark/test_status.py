@@ -19,7 +19,7 @@ def accounts(
     values = energy, share * np.ones(10) * fair, share * np.ones(10) * weight * fair
     values = *values, fair, fair, np.maximum(fair, 1.0)
     each = (np.broadcast_to(value, (seeds, 10)) * 1.0 for value in values)
-    of_runs = (np.full(seeds, value) for value in (filled, 0.98, 1.0))
+    of_runs = (np.full(seeds, value) for value in (filled, 0.98))
     return DeviceAccounts(*each, *of_runs)
 
 
@@ -149,6 +149,6 @@ def test_judge__has_few_false_alarms(devices, cohort, rounds, seeds):
         energy = rng.gamma(np.maximum(number, 1e-9) / 0.81, 0.81) / mean
         one = np.ones(seeds)
         numbers = [number, number, mean, mean, mean]
-        fair = DeviceAccounts(energy, *numbers, one, 0.98 * one, one)
+        fair = DeviceAccounts(energy, *numbers, one, 0.98 * one)
         alarms += judge(fair, 1.0).name not in ("ok", "too short")
     assert alarms <= 1

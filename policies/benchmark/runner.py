@@ -297,6 +297,22 @@ def _signals_of_workers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _sigterm_blocked() -> Iterator[None]:
+    """Let processes that start in the block never get SIGTERM, which some systems send to all.
+
+    Ray ends this process as soon as it misses one of its own, before a word can be said.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
     # joblib's backend for Ray returns no result before all runs have finished.
     if find_spec("ray") is None:
@@ -309,7 +325,7 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
 
     for module in user_modules():
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    with _signals_of_workers():
+    with _signals_of_workers(), _sigterm_blocked():
         address = os.environ.get("RAY_ADDRESS")
         if not address:
             # "local": never join a cluster that already runs on this machine.

@@ -68,18 +68,31 @@ def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", save)
 
 
-@pytest.fixture(scope="module")
-def short_searches() -> Iterator[None]:
-    """Search for prices in few rounds: any prices give valid bounds."""
-    # Here, as the tests of the environment do without policies.
+@pytest.fixture(scope="session", autouse=True)
+def short_searches() -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Search for prices in few rounds: any prices give valid bounds. Yields the usual numbers."""
     from policies.benchmark import bounds
     from policies.outcome import prices
 
+    usual = bounds._PRICE_ROUNDS, prices._STAGES
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounds, "_PRICE_ROUNDS", 50)
         patch.setattr(prices, "_STAGES", (20,))
-        prices.outcome_prices.cache_clear()
-        yield
+        yield usual
+
+
+@pytest.fixture
+def whole_searches(
+    short_searches: tuple[int, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Search for prices as long as users do."""
+    from policies.benchmark import bounds
+    from policies.outcome import prices
+
+    monkeypatch.setattr(bounds, "_PRICE_ROUNDS", short_searches[0])
+    monkeypatch.setattr(prices, "_STAGES", short_searches[1])
+    prices.outcome_prices.cache_clear()
+    yield
     prices.outcome_prices.cache_clear()
 
 

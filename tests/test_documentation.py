@@ -42,6 +42,7 @@ def test_pages__links_and_names_of_programs_lead_to_files():
             assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_columns__of_all_results_are_explained(tmp_path):
     main(f"compare --rounds 2 --seeds 1 --policies lroa --out {tmp_path}".split())
     tables = [*tmp_path.glob("*.csv"), *ROOT.glob("docs/leaderboards/*.csv")]

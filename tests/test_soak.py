@@ -34,7 +34,6 @@ LEAK = [1000, 4e6]  # an object left behind by each round would be thousands of 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.mark.usefixtures("short_searches")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # random systems are odd
 @pytest.mark.parametrize("case", range(int(os.environ.get("SOAK_CASES", "40"))))
 def test_random_system__repeats_itself_and_nobody_passes_a_bound(case):

@@ -19,6 +19,7 @@ CELL = ALIKE.replace(channel=CellChannel())
 LATE = {"deadline_s": 27_000.0}
 
 
+@pytest.mark.usefixtures("whole_searches")
 def test_opportunistic__data_weigh_alike_in_the_long_run():
     scenario = UNEVEN.replace(num_rounds=1000)
     policy = Opportunistic(scenario, prices=outcome_prices(UNEVEN))

@@ -82,6 +82,7 @@ def test_lower_bound__holds_for_all_policies_at_their_energy():
         assert np.mean(priced) >= bound.value - noise
 
 
+@pytest.mark.usefixtures("whole_searches")
 def test_lower_bound__no_multiplier_is_much_better():
     # The dual function is concave and largest at the best multiplier.
     scenario = Scenario.digits()

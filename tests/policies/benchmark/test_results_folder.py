@@ -15,7 +15,7 @@ from policies.benchmark import bounds
 from train_fl.command_line import main
 from train_fl.commands.options import CompareOptions, OutputOptions
 
-pytestmark = pytest.mark.usefixtures("plain_pictures", "short_searches")
+pytestmark = pytest.mark.usefixtures("plain_pictures")
 COMMANDS = {
     "compare": "--set num_devices=4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",

@@ -11,6 +11,7 @@ from fl_edge_env import ExponentialChannel, Scenario, lyapunov, physics
 from policies.outcome import DualPrices, bound_rounds, outcome_prices, solve_round
 from policies.outcome import prices as prices_module
 
+pytestmark = pytest.mark.usefixtures("whole_searches")
 # Devices differ in their data and, in pairs, are alike.
 UNEVEN = Scenario.digits(
     num_devices=8,
@@ -38,7 +39,7 @@ def dual(scenario: Scenario, energy, participation, rounds: int = 1500) -> float
     return float(bound.mean() - energy @ scenario.energy_budget_j + participation @ target)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def prices() -> DualPrices:
     return outcome_prices(UNEVEN)
 

@@ -1,4 +1,4 @@
-"""Commands as a user gives them, in this process, and with short searches for prices."""
+"""Commands as a user gives them, in this process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from train_fl.command_line import main
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick(short_searches: None) -> None:
-    """The commands only print the prices."""
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import real_array
 from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.base import Policy
@@ -26,10 +25,8 @@ _MOST_DEVICES = 4096
 class DivFL(Policy):
     """Chooses the K devices whose gradients represent all others best.
 
-    With training, a device is represented by its full-batch gradient: all devices report theirs at
-    the start, and participants report a new one in each round. Without training, the label
-    histogram replaces the gradient; up to sign it is the output-bias gradient of a classifier that
-    predicts uniformly. The cohort is then the same in every round.
+    A device is represented by its full-batch gradient: all devices report theirs at the start, and
+    participants report a new one in each round. It needs training, which computes the gradients.
 
     If devices drop out, the cohort is chosen among the available ones, but still represents all.
 
@@ -40,45 +37,39 @@ class DivFL(Policy):
     ----------
     scenario : Scenario
         The system it controls, with at most 4096 devices.
-    label_histogram : array_like, shape (N, C), optional
-        Share of each class in each device's data. By default a Dirichlet(0.5) mix of ten
-        classes drawn with a fixed seed, the paper's CIFAR-10 partition.
     """
 
     name = "DivFL"
     uses_gradients = True
+    needs_training = True
 
-    def __init__(self, scenario: Scenario, *, label_histogram: ArrayLike | None = None) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         if scenario.num_devices > _MOST_DEVICES:
             raise ValueError(
                 "DivFL keeps the distances between all pairs of devices: num_devices must be at "
                 f"most {_MOST_DEVICES}, got {scenario.num_devices}"
             )
-        if label_histogram is None:
-            rng = np.random.default_rng(0)
-            label_histogram = rng.dirichlet(np.full(10, 0.5), size=scenario.num_devices)
-        histogram = real_array("label_histogram", label_histogram)
-        if histogram.ndim != 2 or len(histogram) != scenario.num_devices:
-            raise ValueError(
-                f"label_histogram must have shape ({scenario.num_devices}, classes), "
-                f"got {histogram.shape}"
-            )
-        if not np.isfinite(histogram).all():
-            raise ValueError("label_histogram must be finite, got NaN or infinity")
-        self._histogram_distance = pairwise_distance(histogram)
         self.reset(0)
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
         """Forget the gradients of the last episode; see `Policy.reset`."""
-        self._distance = self._histogram_distance
+        self._distance: FloatArray | None = None
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Update the `gradient_distance` between devices, (N, N); see `Policy.feedback`."""
         self._distance = info.get("gradient_distance", self._distance)
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
-        """Choose the cohort and the resources of Uni-S; see `Policy.decide`."""
+        """Choose the cohort and the resources of Uni-S; see `Policy.decide`.
+
+        `ValueError` before the gradients of the episode are known.
+        """
+        if self._distance is None:
+            raise ValueError(
+                "DivFL needs the gradient_distance of training: run it with training, in a "
+                "TrainingWrapper with report_gradients"
+            )
         size = min(self.scenario.cohort_size, self.scenario.num_devices)
         f, p = static_resources(*gains_and_queues(observation), self.scenario)
         available = available_devices(observation)

@@ -1,4 +1,4 @@
-"""DivFL: the greedy choice, its description of the devices, and its refusals."""
+"""DivFL: the greedy choice by the gradients of training, and its resources."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from policies.divfl import facility_location, pairwise_distance
 
 def cover(distance: np.ndarray, chosen: tuple[int, ...]) -> float:
     return float(distance[:, list(chosen)].min(axis=1).sum())
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
 
 
 def observation(scenario: Scenario, *batch: int) -> dict[str, np.ndarray]:
@@ -39,37 +44,44 @@ def test_facility_location__each_choice_lowers_the_cover_most(seed, count):
         assert cover(distance, chosen[: k + 1]) == pytest.approx(best, rel=1e-12)
 
 
-def test_divfl__chooses_among_those_that_are_there():
-    scenario = Scenario(num_devices=6, cohort_size=3, availability=0.5)
+def learned(scenario: Scenario, rng: np.random.Generator) -> tuple[DivFL, np.ndarray]:
+    """A policy that has seen gradients, and their distances."""
+    distance = pairwise_distance(rng.normal(size=(scenario.num_devices, 4)).astype(np.float32))
     policy = DivFL(scenario)
+    policy.feedback({"gradient_distance": distance})
+    return policy, distance
+
+
+def test_divfl__chooses_among_those_that_are_there(rng):
+    scenario = Scenario(num_devices=6, cohort_size=3, availability=0.5)
+    policy, distance = learned(scenario, rng)
     there = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0]])
     seen = observation(scenario, 3) | {"available": there.astype(float)}
     cohort = policy.decide(seen).cohort
-    everyone = DivFL(scenario).decide(observation(scenario)).cohort
-    np.testing.assert_array_equal(cohort[0], everyone)
+    np.testing.assert_array_equal(cohort[0], facility_location(distance, 3))
     assert sorted(cohort[1]) == [-1, 1, 4]
     assert cohort[2].tolist() == [3, -1, -1]
     alone = policy.decide({name: values[1] for name, values in seen.items()})
     np.testing.assert_array_equal(alone.cohort, cohort[1])
 
 
-def test_divfl__resources_are_those_of_uni_s():
+def test_divfl__resources_are_those_of_uni_s(rng):
     scenario = Scenario.femnist()
-    ours, theirs = (kind(scenario).decide(observation(scenario, 3)) for kind in (DivFL, UniS))
+    policies = learned(scenario, rng)[0], UniS(scenario)
+    ours, theirs = (policy.decide(observation(scenario, 3)) for policy in policies)
     np.testing.assert_array_equal((ours.f, ours.p), (theirs.f, theirs.p))
     assert ours.q is None
     assert ours.weights is None  # its authors average by sample counts, as a chosen cohort does
 
 
-def test_divfl__gradients_replace_the_histogram_for_an_episode():
+def test_divfl__knows_the_last_gradients_of_an_episode(rng):
     scenario = Scenario(num_devices=6, cohort_size=2)
-    policy = DivFL(scenario, label_histogram=np.eye(6))
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        gradients = rng.normal(size=(6, 4)).astype(np.float32)
-        policy.feedback({"gradient_distance": pairwise_distance(gradients)})
-        policy.feedback({})  # which leaves what is known
-        expected = facility_location(pairwise_distance(gradients), 2)
-        np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, expected)
-    policy.reset(1)  # all histograms are equally far from each other again
-    assert policy.decide(observation(scenario)).cohort.tolist() == [0, 1]
+    policy, _ = learned(scenario, rng)
+    _, distance = learned(scenario, rng)
+    policy.feedback({"gradient_distance": distance})
+    policy.feedback({})  # which leaves what is known
+    expected = facility_location(distance, 2)
+    np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, expected)
+    policy.reset(1)
+    with pytest.raises(ValueError, match="needs the gradient_distance of training"):
+        policy.decide(observation(scenario))

@@ -18,6 +18,7 @@ from policies import (
     Scheduler,
     Selector,
     UniD,
+    UniS,
     check_policy,
     make_policy,
     selection,
@@ -60,11 +61,11 @@ CALLS = [
     (deciding(channel_gain=np.ones((2, 2, 5))), r"must have shape .*got \(2, 2, 5\)"),
     (deciding(channel_gain=np.ones((0, 5)), queue=np.ones((0, 5))), "at least one row"),
     (deciding(queue=np.ones((3, 5))), r"queue must have the shape .*\(5,\), got \(3, 5\)"),
-    (deciding(DivFL, channel_gain=spoilt(0.0)), "channel_gain must be positive and finite"),
+    (deciding(UniS, channel_gain=spoilt(0.0)), "channel_gain must be positive and finite"),
     (deciding(queue=spoilt(math.inf)), "queue must be at least zero and finite"),
     *(
         (deciding(partial(make_policy, name), available=available), "observation's available must")
-        for name in ("lroa", "uni-s", "divfl", "opportunistic", "fastest")
+        for name in ("lroa", "uni-s", "opportunistic", "fastest")
         for available in (2 * ONES, spoilt(math.nan), "text", ONES[:4], np.ones((2, 5)), 0 * ONES)
     ),
     # P2 and the outcome problem.
@@ -93,8 +94,6 @@ CALLS = [
     (lambda: OPPORTUNISTIC(prices=DualPrices(ONES[:4], ONES)), r"prices.energy must .* \(5,\)"),
     (lambda: OPPORTUNISTIC(prices=DualPrices(-ONES, ONES)), "at least zero and finite"),
     (lambda: DivFL(Scenario(num_devices=4097)), "num_devices must be at most 4096, got 4097"),
-    (lambda: DivFL(SYSTEM, label_histogram=ONES), "label_histogram must have shape"),
-    (lambda: DivFL(SYSTEM, label_histogram=np.full((5, 2), math.nan)), "must be finite"),
     (choosing(25, -1), "indices from 0 to 4"),
     (lambda: Scheduler(selection.BestChannel(SYSTEM), "greedy"), "static, dynamic"),
     (lambda: Scheduler(selection.BestChannel), "create one with the scenario"),

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import FLEdgeEnv, Scenario
-from policies import LROA, DivFL, UniD, UniS
+from policies import LROA, UniD, UniS
 from tests.support import SMALL, assert_round, field_values, layouts
 
-POLICIES = [LROA, partial(LROA, exact=True), partial(LROA, variant="paper"), UniD, UniS, DivFL]
+POLICIES = [LROA, partial(LROA, exact=True), partial(LROA, variant="paper"), UniD, UniS]
 
 
 @given(field_values(8), st.integers(0, 2**32 - 1))

@@ -100,7 +100,7 @@ def test_compare__names_the_extra_that_is_missing(tmp_path):
 
 
 def test_compare__needs_no_package_of_an_extra_and_no_notebook(tmp_path):
-    options = "--no-train --rounds 5 --seeds 2 --workers 1 --policies lroa divfl"
+    options = "--no-train --rounds 5 --seeds 2 --workers 1 --policies lroa uni-s"
     notebook = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     notebook |= {"PYTHONIOENCODING": "ascii"}  # in which some signs of a table cannot be written
     result = python(WITHOUT_EXTRAS, "compare", *options.split(), cwd=tmp_path, env=notebook)

@@ -61,7 +61,8 @@ class Options:
     """A figure, and its options."""
 
     figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
-    """baselines: LROA, Uni-D, Uni-S and DivFL (Figures 1, 2);
+    """baselines: LROA, Uni-D, Uni-S, with training also DivFL
+    (Figures 1, 2);
     lambda-sweep: LROA for different lambda (Figure 3);
     v-sweep: energy and objective for different V (Figure 4);
     k-sweep: LROA and Uni-D for different K, each at its best
@@ -120,8 +121,9 @@ class Figure(NamedTuple):
 
 
 def baselines(options: Options, name: str) -> Figure:
-    """LROA, Uni-D, Uni-S and DivFL; without training also LROA and Uni-D at other mu."""
-    curves = [Curve(label, policy, options.system(name)) for label, policy in _POLICIES.items()]
+    """LROA, Uni-D and Uni-S; with training also DivFL, without also LROA and Uni-D at other mu."""
+    labels = [label for label in _POLICIES if options.train or label != "DivFL"]
+    curves = [Curve(label, _POLICIES[label], options.system(name)) for label in labels]
     if not options.train and name in PAPER_SAVINGS:
         curves += [
             Curve(f"{label} {mu:g}", _POLICIES[label], options.system(name, mu=mu))
@@ -134,14 +136,14 @@ def baselines(options: Options, name: str) -> Figure:
         stated = paper_savings(name)
         where = matching_mu(name, time)
         rows = []
-        for saver, other in (*stated, ("LROA", "DivFL")):
+        for saver, other in (*stated, *[("LROA", "DivFL")] * options.train):
             row = {"scenario": name, "policy": saver, "against": other}
             row["paper"] = stated.get((saver, other), "")
             row["ours, μ = 1"] = f"{100 * (1 - time[saver] / time[other]):.1f}"
             if not options.train:
                 row["the paper's at μ ="] = where.get(other, "") if saver == "LROA" else ""
             rows.append(row)
-        rounds = results.rounds[results.rounds["policy"].isin(_POLICIES)]
+        rounds = results.rounds[results.rounds["policy"].isin(labels)]
         drawn = panels(rounds, name, trained=options.train)
         finding = order_found(name, "fastest", time, ("LROA", "Uni-D", "Uni-S"))
         return Drawn(drawn, curve_table(rounds), rows, finding)

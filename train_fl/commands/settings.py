@@ -40,15 +40,12 @@ def split_compression(name: str) -> tuple[str, str]:
 
 
 def make_run(spec: PolicySpec, scenario: Scenario, training: TrainingEnvFactory | None) -> Run:
-    """A policy as the commands run it; DivFL gets the label histograms of the task."""
-    options = dict(spec.options)
+    """A policy as the commands run it."""
     name, compression = split_compression(spec.name)
     if compression:
         scenario = scenario.replace(compression=compression)
         training = None if training is None else training.in_system(scenario)
-    if name == "divfl" and training is not None:
-        options = {"label_histogram": training.make_task().label_histogram} | options
-    policy = make_policy(name, scenario, **options)
+    policy = make_policy(name, scenario, **spec.options)
     label = spec.label or f"{policy.name}{compression and f', {compression}'}"
     return Run(label, policy, scenario, make_env=training)
 
@@ -62,8 +59,8 @@ def make_setting(
 ) -> Setting:
     """The setting that options describe; `ValueError` if one is wrong.
 
-    If it is `ranked`, on a leaderboard, policies that need training are left out without training,
-    and all policies have the setting's uploads, because ranks compare schedulers only.
+    Without training, policies that need it are left out. If the setting is `ranked`, on a
+    leaderboard, all policies have its uploads, because ranks compare schedulers only.
     """
     for spec in specs if ranked else ():
         compression = split_compression(spec.name)[1]
@@ -90,7 +87,7 @@ def make_setting(
         scenario = training.scenario
     check_target(options.training.target_accuracy)
     runs = [make_run(spec, scenario, training) for spec in specs]
-    learners = [run for run in runs if ranked and not trained and run.policy.needs_training]
+    learners = [run for run in runs if not trained and run.policy.needs_training]
     if learners and len(learners) == len(runs):
         raise ValueError("all its schedulers need training")
     return Setting(

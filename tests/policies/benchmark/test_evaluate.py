@@ -12,7 +12,7 @@ import pytest
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
-from policies import LROA, DivFL, Policy, UniD, UniS, evaluate, make_policy
+from policies import LROA, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.benchmark.runner import RunsFailedError
@@ -27,7 +27,8 @@ def scenario() -> Scenario:
 
 
 def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
-    table = evaluate([LROA(scenario), UniS(scenario), DivFL(scenario)], scenario, [2**70, 3])
+    policies = LROA(scenario), UniS(scenario), make_policy("best-channel:static", scenario)
+    table = evaluate(policies, scenario, [2**70, 3])
     outcome = ["policy", "seed", "total_time", "priced_time"]
     constraints = ["status", "status_reason", "lack", "excess", "spent_ratio", "worst_spent_ratio"]
     constraints += ["energy_ratio", "worst_energy_ratio", "influence", "aggregate_noise"]
@@ -37,8 +38,7 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
     prices = penalty_prices(scenario)
     energy_price, worth = outcome_prices(scenario)
     target = scenario.cohort_size * scenario.weights
-    for _, row in table.iterrows():
-        policy = make_policy(row.policy.lower(), scenario)
+    for policy, (_, row) in zip(np.repeat(policies, 2), table.iterrows(), strict=True):
         env = gym.make("FLEdge-v0", scenario=scenario)
         observation, _ = env.reset(seed=row.seed)
         infos = []
@@ -66,22 +66,21 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         assert row.spent_ratio == pytest.approx(spent.mean())
         assert row.worst_spent_ratio == pytest.approx(spent.max())
         assert row.never_seen == np.count_nonzero(times == 0)
-        share = times / (scenario.num_rounds * scenario.cohort_size * scenario.weights)
+        share = times / (scenario.num_rounds * target)
         assert row.least_participation == pytest.approx(share.min())
         weight = np.zeros((len(infos), 12))
         for index, (decision, info) in enumerate(zip(decisions, infos, strict=True)):
             for device in info["cohort"].tolist():  # a draw counts w / (K q), a choice its share
-                size = scenario.cohort_size
-                w = scenario.weights[device]
-                share = w / (size * decision.q[device]) if decision.q is not None else 1 / size
-                weight[index, device] += share
+                chance = scenario.weights[device] if decision.q is None else decision.q[device]
+                weight[index, device] += scenario.weights[device] / chance / scenario.cohort_size
         influence = weight.mean(axis=0) / scenario.weights
         assert row.influence == pytest.approx(influence.min())
-        got = influence if row.policy != "DivFL" else times / (scenario.num_rounds * target)
-        assert row.lack == pytest.approx(np.maximum(1 - got, 0).mean())
+        sampled = decisions[0].q is not None
+        assert row.lack == pytest.approx(
+            np.maximum(1 - (influence if sampled else share), 0).mean()
+        )
         assert row.aggregate_noise == pytest.approx((weight**2).sum(axis=1).mean())
-        if row.policy == "DivFL":  # one cohort in every round, and nothing is sampled
-            assert row.never_seen == 10
+        if not sampled:
             assert np.isnan([row.gap, row.mean_objective, row.sampling_error]).all()
             continue
         assert row.mean_objective == pytest.approx(np.mean([i["penalty"] for i in infos]))

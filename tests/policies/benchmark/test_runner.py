@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
-from policies import LROA, DivFL, UniD, UniS, evaluate, make_policy
+from policies import LROA, UniD, UniS, evaluate, make_policy
 from policies.benchmark.records import Record
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
@@ -28,7 +28,7 @@ def scenario() -> Scenario:
 
 @pytest.fixture
 def runs(scenario: Scenario) -> list[Run]:
-    policies = [LROA(scenario), UniD(scenario), DivFL(scenario)]
+    policies = [LROA(scenario), UniD(scenario), make_policy("random", scenario)]
     seeds = 0, 1, 2**64
     return [Run(policy.name, policy, scenario, (seed,)) for policy in policies for seed in seeds]
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies import LROA, DivFL, UniS
+from policies import LROA, UniS, make_policy
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.intervals import mean_interval
 from policies.benchmark.run import Run
@@ -35,7 +35,7 @@ from policies.report.figures import (
 def played() -> Comparison:
     """Three policies under two seeds."""
     scenario = Scenario.digits(num_devices=6, num_rounds=30)
-    policies = [LROA(scenario), UniS(scenario), DivFL(scenario)]
+    policies = [LROA(scenario), UniS(scenario), make_policy("best-channel:static", scenario)]
     runs = tuple(Run(policy.name, policy, scenario) for policy in policies)
     setting = Setting("", runs, [3, 4], bounded=False)
     (results,) = compare_settings([setting], None, Console(quiet=True))
@@ -124,7 +124,7 @@ def test_legend__has_each_name_once_and_policies_first(monkeypatch, tmp_path, pl
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     rounds = played.rounds.assign(status="ok")
-    rounds = rounds.replace({"policy": {"LROA": "cost $x$", "DivFL": "no $"}})
+    rounds = rounds.replace({"policy": {"LROA": "cost $x$", "Best channel, static": "no $"}})
     rounds.loc[rounds.policy == "Uni-S", "status"] = "over budget"
     panel = partial(draw_energy, rounds=rounds)
     save_figure([[panel, panel]], [tmp_path / "panels.png"])

@@ -10,13 +10,11 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
-from policies import LROA, DivFL, Opportunistic, UniD, evaluate, make_policy
-from policies.outcome import prices
+from policies import LROA, Opportunistic, UniD, evaluate, make_policy
 from policies.report.ranking import ranked
 from tests.policies import own_policies
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 
-STAGES = prices._STAGES  # before other tests shorten the search
 SYSTEM = """
 seeds = 3
 first_seed = 5
@@ -25,7 +23,7 @@ schedulers = [
     "uni-d",
     { name = "lroa", label = "LROA [red], printed", variant = "paper" },
     "opportunistic",
-    "divfl",
+    "random",
     { name = "mine.py:Steady", share = 1.0 },
     "mine.py:Learner",
 ]
@@ -63,7 +61,7 @@ def test_leaderboard__ranks_the_schedulers_of_each_setting(call, tmp_path, monke
     printed = LROA(first, variant="paper")
     printed.name = "LROA [red], printed"
     full = make_policy("mine.py:Steady", first, share=1.0)
-    policies = [UniD(first), printed, Opportunistic(first), DivFL(first), full]
+    policies = [UniD(first), printed, Opportunistic(first), make_policy("random", first), full]
     best = make_policy("best-channel:static", late)
     for section, name, scenario, fielded, seeds, said in (
         (1, "iid", first, policies, [5, 6, 7], "Seeds 5 to 7, 12 rounds, 6 devices, 2 a round;"),
@@ -259,7 +257,8 @@ def test_suite__wrong_input_ends_with_one_line(refused, given, message):
     assert not Path("runs").exists()
 
 
-def test_suite_1__stored_results_come_out_again(monkeypatch):
+@pytest.mark.usefixtures("whole_searches")
+def test_suite_1__stored_results_come_out_again():
     path, stored = find_leaderboard(Path("suite-1"))
     settings = read_leaderboard(path)
     assert stored["setting"].nunique() == len(settings) == 14
@@ -271,8 +270,6 @@ def test_suite_1__stored_results_come_out_again(monkeypatch):
         found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
         assert found == dict.fromkeys(names, seeds)
         assert runs["priced_time_to_target"].notna().any() == setting.options.training.train
-    monkeypatch.setattr(prices, "_STAGES", STAGES)
-    prices.outcome_prices.cache_clear()
     scenario = Scenario.cell(num_rounds=1000)
     ours = stored[(stored["setting"] == "cell") & (stored["policy"] == "LROA")]
     runs = evaluate([LROA(scenario)], scenario, ours["seed"].tolist(), gaps=False)

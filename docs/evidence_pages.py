@@ -111,16 +111,18 @@ def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
 
 
 def _draw_scores(task: str, axes: Axes) -> None:
-    """Scores of agents and rules on a frozen task, with a grey line at LROA's."""
-    lines = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:]]
-    for row, (name, score, _, status) in enumerate(lines):
+    """Scores of agents and rules on a frozen task's fresh seeds, with a grey line at LROA's."""
+    lines = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:-1]]
+    for row, (name, _, score, _, status) in enumerate(lines):
         if status == "ok":
             x = [float(part) for part in re.findall(r"-?[\d.]+", score)]
             _dot(axes, x, row, "black", status)
             if name == "LROA":
                 axes.axvline(x[0], color="0.75", linewidth=2.5, zorder=0.5)
         else:
-            axes.text(0.5, row, "over budget", ha="center", va="center", size="x-small")
+            axes.text(
+                0.5, row, status.partition(" with")[0], ha="center", va="center", size="x-small"
+            )
     _label_rows(axes, [name for name, *_ in lines])
     axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.1))
 

@@ -14,6 +14,7 @@ from train_fl.command_line import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+SLOW = {"train_an_agent": pytest.mark.slow}  # README trains an agent, too
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -22,7 +23,14 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=SLOW.get(page.stem, ()), id=page.stem)
+        for page in PAGES
+        if blocks(page)
+    ],
+)
 def test_page__code_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": page.stem}

@@ -33,6 +33,7 @@ def test_custom__examples_are_short_and_compare_with_the_paper(name, last, capsy
     assert last in capsys.readouterr().out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     tune = example("tune")
     monkeypatch.setattr(tune, "TARGET", 0.2)

@@ -335,18 +335,14 @@ def test_norm_sampling__old_norms_do_not_shut_a_device_out(kind):
     assert q[0] == pytest.approx(0.1 / 7)
 
 
-@pytest.mark.parametrize("name", [*NEEDS_TRAINING, "divfl"])
-def test_policy__names_the_training_that_it_needs(name):
+@pytest.mark.parametrize("name", NEEDS_TRAINING)
+def test_scheduler__names_the_training_that_it_needs(name):
     policy = make_policy(name, SMALL)
+    assert policy.needs_training
     with pytest.raises(ValueError, match="no models are trained here"):
         evaluate([policy], SMALL, [0])
-
-    def play_untrained():
-        policy.feedback({"energy_spent": np.zeros(7)})
-        policy.decide({"channel_gain": np.full(7, 0.1), "queue": np.zeros(7)})
-
     with pytest.raises(ValueError, match="run it with training"):
-        play_untrained()
+        policy.feedback({"energy_spent": np.zeros(7)})
 
 
 def test_scheduler__a_rule_of_ones_own_is_one_method():

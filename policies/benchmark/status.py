@@ -37,7 +37,8 @@ DEVICE_ENERGY = 1.1
 DEVICE_PARTICIPATION = 0.5
 LEVEL = 0.001
 # Energies of participations differ with the channel, as much as exponential ones at most. The sum
-# of such energies varies like that of half as many participations, each of this size.
+# of such energies varies like that of half as many participations, each of this size. That of all
+# devices varies half as much, as the number of all their participations is given.
 LUMP = 2.0
 WEIGHT = 1.1  # the most of a round's sum of weights, on average
 SHORTEST = 0.25  # the most that the lottery lacks in a run
@@ -146,7 +147,8 @@ def _uneven(
 def _overspending(whole: DeviceAccounts) -> str:
     """How all devices or single ones spend too much over all runs; empty if they do not."""
     devices = whole.energy.size
-    deviation = float(np.sqrt(LUMP * np.sum(whole.drawn / whole.allowed**2))) / devices
+    variance = (LUMP - 1.0) * np.sum(whole.drawn / whole.allowed**2)
+    deviation = float(np.sqrt(variance)) / devices
     spent = float(whole.energy.mean())
     if spent > max(ALL_ENERGY, 1.0 + CHANCE * deviation):
         return f"all devices together spend {100 * spent - 100:.1f} % over budget"

@@ -1,4 +1,4 @@
-"""Does an asynchronous server save time? The table of docs/results.md.
+"""Does an asynchronous server save time? The table docs/evidence/asynchronous.txt.
 
 python examples/asynchronous.py
 

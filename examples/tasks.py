@@ -201,7 +201,8 @@ def main(settings: Settings) -> None:
         results.setdefault(agent, []).append(result)
     (lroa,) = results["LROA"]
     # Best first under the fresh seeds, and those that are not ok last.
-    order = sorted(results, key=lambda name: -np.mean([run.fresh for run in results[name]]))
+    scores = {name: np.mean([run.fresh for run in runs]) for name, runs in results.items()}
+    order = sorted(results, key=lambda name: -np.nan_to_num(scores[name]))
     table = pd.DataFrame({name: row(results[name], lroa) for name in order}).T.fillna("–")
     table = table.sort_values("status", key=lambda status: status != "ok", kind="stable")
     print(table.to_string())

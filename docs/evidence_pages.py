@@ -134,7 +134,7 @@ def _draw_status(place: int, axes: Axes) -> None:
     for status, lack, excess in stored.loc[system, ["status", "lack", "excess"]].itertuples(False):
         _dot(axes, [100 * lack], 100 * excess, "black", status)
     participations = np.full((1, 1), 1000 / 60)
-    even = DeviceAccounts(*[participations] * 6, *[participations[0]] * 2)
+    even = DeviceAccounts(*[participations] * 7, *[participations[0]] * 2)
     axes.axvline(100 * IN_A_RUN * lack_of_lottery(even).mean[0], color="0.6", linestyle="--")
     axes.axhline(100 * IN_A_RUN * excess_of_lottery(even).mean[0], color="0.6", linestyle="--")
     axes.set(

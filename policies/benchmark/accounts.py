@@ -21,6 +21,8 @@ class DeviceAccounts(NamedTuple):
         Number of each device's participations. If a decision gives weights, one with less than the
         weight of the device's data share counts less. If all decisions are sampled, it is `fair`
         times the device's influence, as the weights of draws make up for rare ones.
+    actual : ndarray, shape (S, N)
+        Number of each device's participations, without these exceptions.
     weighted : ndarray, shape (S, N)
         The sum of each device's weights in the aggregate times K, which is its number of
         participations if each has the weight 1 / K.
@@ -29,13 +31,14 @@ class DeviceAccounts(NamedTuple):
     drawn, allowed : ndarray, shape (S, N)
         Mean number of participations in the lottery, and the number that the budget allows.
     filled, least_filled : ndarray, shape (S,)
-        Number of participants over the possible cohort size, which is K or the number of available
-        devices, and its limit. For draws, the expected number of distinct devices, relative to
-        draws in proportion to the data. Late devices do not count as participants.
+        Number of participants over the lottery's, at most 1, and its limit. For draws, the expected
+        number of distinct devices, relative to draws in proportion to the data. Late devices do not
+        count as participants.
     """
 
     energy: FloatArray
     participation: FloatArray
+    actual: FloatArray
     weighted: FloatArray
     fair: FloatArray
     drawn: FloatArray
@@ -46,10 +49,6 @@ class DeviceAccounts(NamedTuple):
     def share(self) -> FloatArray:
         """Participations over their fair number, (S, N); 1 for a device never available."""
         return over_fair(self.participation, self.fair)
-
-    def least_share(self) -> FloatArray:
-        """The same, or the share of the fair weight in the aggregate if it is smaller, (S, N)."""
-        return over_fair(np.minimum(self.participation, self.weighted), self.fair)
 
     def lack(self) -> FloatArray:
         """The mean over devices of what they lack of their fair participation, (S,)."""
@@ -63,7 +62,7 @@ class DeviceAccounts(NamedTuple):
 
     def together(self) -> DeviceAccounts:
         """The devices of all runs as of one run."""
-        counts = ("participation", "weighted", "fair", "drawn", "allowed")
+        counts = ("participation", "actual", "weighted", "fair", "drawn", "allowed")
         sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in counts}
         return self._replace(energy=self.energy.mean(axis=0, keepdims=True), **sums)
 

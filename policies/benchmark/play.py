@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def play(
         if type(decision) is not Allocation:
             kind = type(decision).__name__
             raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
-        decision = decision.of_shape(observation["queue"].shape)
+        # Made anew, because its cached participants may be others than its cohort.
+        decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)
         if not batch and (terminated or truncated) and number < scenario.num_rounds:
             raise ValueError(

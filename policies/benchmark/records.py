@@ -16,7 +16,7 @@ from fl_edge_env.aggregation import contributions, in_time
 from fl_edge_env.allocation import normalized
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray
 from policies.benchmark.accounts import DeviceAccounts, over_fair
 from policies.benchmark.bounds import Prices, priced_outcome
 
@@ -24,7 +24,7 @@ from policies.benchmark.bounds import Prices, priced_outcome
 ENERGY_TOLERANCE = 1e-9
 
 # The least filled fraction of the cohort: for cohorts that are chosen and waited for, and others.
-LEAST_CHOSEN = 0.98
+LEAST_CHOSEN = 0.95
 LEAST_FILLED = 0.9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
@@ -164,7 +164,8 @@ class Recorder:
             self._sums["filled"] += filled * done_by_draws.mean(axis=-1)
             return
         self._sums["chosen"] += 1.0
-        self._sums["filled"] += np.count_nonzero(done, axis=-1) / np.minimum(size, shares.number)
+        filled = np.count_nonzero(done, axis=-1) / shares.drawn.sum(axis=-1)
+        self._sums["filled"] += np.minimum(filled, 1.0)
 
     def _fair(self) -> FloatArray:
         return np.minimum(self._sums["fair"], self.num_rounds * self._target)
@@ -200,6 +201,7 @@ class Recorder:
         return DeviceAccounts(
             energy=self._sums["spent"] / self._scenario.energy_budget_j / self.num_rounds,
             participation=self._influence() * fair if sampled else self._sums["counted"],
+            actual=self._sums["participations"],
             weighted=self._scenario.cohort_size * self._sums["influence"],
             fair=fair,
             drawn=drawn,
@@ -223,8 +225,8 @@ class _Shares(NamedTuple):
     drawn, fair : ndarray, shape (..., N)
         Their mean participations in proportion to the data, and the same or an even split, if that
         is fewer.
-    distinct, number : ndarray, shape (...,)
-        Expected number of distinct devices in draws by data, and number of available devices.
+    distinct : ndarray, shape (...,)
+        Expected number of distinct devices in draws by data.
     """
 
     of_all: FloatArray
@@ -232,7 +234,6 @@ class _Shares(NamedTuple):
     drawn: FloatArray
     fair: FloatArray
     distinct: FloatArray
-    number: IntArray
 
 
 def _shares(scenario: Scenario, available: BoolArray) -> _Shares:
@@ -243,4 +244,4 @@ def _shares(scenario: Scenario, available: BoolArray) -> _Shares:
     number = np.count_nonzero(available, axis=-1)
     fair = np.minimum(drawn, size / np.maximum(number, 1)[..., None])
     distinct = participation_probability(by_data, size).sum(axis=-1)
-    return _Shares(of_all, by_data, drawn, fair, distinct, number)
+    return _Shares(of_all, by_data, drawn, fair, distinct)

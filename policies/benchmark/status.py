@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, pdtr
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.accounts import DeviceAccounts, over_fair
 
 OK = "ok"
 OVER_BUDGET = "over budget"
@@ -35,6 +35,8 @@ CHANCE = 4.0
 ALL_ENERGY = 1.03
 DEVICE_ENERGY = 1.1
 DEVICE_PARTICIPATION = 0.5
+# The most lack of actual participations beyond the lottery's, if weights make up for rare ones.
+RARE = 0.15
 LEVEL = 0.001
 # Energies of participations differ with the channel, as much as exponential ones at most. The sum
 # of such energies varies like that of half as many participations, each of this size. That of all
@@ -162,11 +164,18 @@ def _overspending(whole: DeviceAccounts) -> str:
 def _leaving_out(whole: DeviceAccounts) -> str:
     """How single devices are left out over all runs, or places stay empty; empty if none are."""
     devices = whole.fair.size
-    share = whole.least_share()
-    chance = gammaincc(share * whole.fair + 1.0, whole.fair)
+    # Lost uploads and absent devices can lower all weights, which leaves nobody out.
+    kept = min(float(whole.weighted.sum() / whole.fair.sum()), 1.0)
+    weighted = whole.weighted / max(kept, 1e-300)
+    share = over_fair(np.minimum(whole.participation, weighted), whole.fair)
+    chance = gammaincc(kept * share * whole.fair + 1.0, kept * whole.fair)
     out = share[(share < DEVICE_PARTICIPATION) & (chance < LEVEL / devices)]
     if out.size:
         return f"{out.size} of {devices} devices get down to {100 * out.min():.0f} % of their share"
+    rare = float(np.maximum(1.0 - over_fair(whole.actual, whole.fair), 0.0).mean())
+    lottery = float(lack_of_lottery(whole).mean[0])
+    if rare > lottery + RARE:
+        return f"devices lack {100 * rare:.0f} % of their turns, {100 * lottery:.0f} % in a lottery"
     filled = float(whole.filled.mean())
     short = filled < whole.least_filled.max()
     return f"fills {100 * filled:.0f} % of the cohort" if short else ""

@@ -175,7 +175,7 @@ class Drawn(Policy):
         return Allocation(self.scenario.f_min, 0.03, q=self._q)
 
 
-@pytest.mark.parametrize("share", [0.02, 1e-9])
+@pytest.mark.parametrize("share", [0.2, 0.02, 1e-9])
 def test_status__of_draws_that_hardly_reach_half_of_the_devices(share, scenario):
     # The weights w / (K q) make the expected influence one, whatever the probabilities.
     assert judged(Drawn(scenario, np.ones(20)), scenario) == ("ok", "")
@@ -425,11 +425,13 @@ def test_evaluate__a_policys_seed_reveals_no_draw():
 
 
 class Writer(UniS):
-    """Writes into all that it is given."""
+    """Writes into all that it is given, and into what its decision caches."""
 
     def decide(self, observation):
         decision = super().decide(observation)
+        decision = Allocation(decision.f, decision.p, cohort=[0, 1])
         self._write(observation)
+        self._write({"participates": decision.participates})
         return decision
 
     def feedback(self, info):
@@ -439,14 +441,19 @@ class Writer(UniS):
         for name, value in dict(given).items():
             try:
                 value.flags.writeable = True
-                value *= 0
+                value[:] = np.roll(value, 1)
                 given[name] = value
             except (AttributeError, TypeError):  # of numbers, and of a mapping that is read-only
                 pass
 
 
-def test_evaluate__writing_into_given_arrays_changes_nothing():
-    runs = evaluate([Writer(SYSTEM), UniS(SYSTEM)], SYSTEM, SEEDS, gaps=False)
+class FirstTwo(Writer):
+    def _write(self, given):
+        pass
+
+
+def test_evaluate__writing_into_arrays_changes_nothing():
+    runs = evaluate([Writer(SYSTEM), FirstTwo(SYSTEM)], SYSTEM, SEEDS, gaps=False)
     wrote, honest = (one.drop(columns="policy") for _, one in runs.groupby("policy", sort=False))
     pd.testing.assert_frame_equal(wrote.reset_index(drop=True), honest.reset_index(drop=True))
 

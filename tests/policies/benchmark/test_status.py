@@ -16,8 +16,8 @@ def accounts(
     energy=1.0, share=1.0, weight=1.0, *, seeds=4, fair=100.0, filled=1.0
 ) -> DeviceAccounts:
     """Runs of ten devices that keep to everything that is not given."""
-    values = energy, share * np.ones(10) * fair, share * np.ones(10) * weight * fair
-    values = *values, fair, fair, np.maximum(fair, 1.0)
+    number = share * np.ones(10) * fair
+    values = energy, number, number, number * weight, fair, fair, np.maximum(fair, 1.0)
     each = (np.broadcast_to(value, (seeds, 10)) * 1.0 for value in values)
     of_runs = (np.full(seeds, value) for value in (filled, 0.98))
     return DeviceAccounts(*each, *of_runs)
@@ -80,7 +80,13 @@ def test_lottery__is_that_of_draws_of_distinct_devices():
         (accounts(weight=first(2, 0.2, 1.2)), "leaves out", "2 of 10 devices get down to 20 % of"),
         (accounts(share=in_turn(0.0), seeds=10), "leaves out", "lack 10 % of their fair"),
         (accounts(in_turn(3.0), seeds=10), "over budget", "exceed their budgets by 20 % in a run"),
-        (accounts(filled=0.97), "leaves out", "fills 97 % of the cohort"),
+        (accounts(weight=0.4), "ok", ""),  # as uploads fail, or devices are absent
+        (
+            accounts()._replace(actual=accounts(share=first(4, 0.4, 1.4)).actual),
+            "leaves out",
+            "devices lack 24 % of their turns, 2 % in a lottery",
+        ),
+        (accounts(filled=0.94), "leaves out", "fills 94 % of the cohort"),
         (accounts(first(5, 2.0), 0.5), "over budget, leaves out", "50 % in a run, 6 % in a fair"),
         (accounts(fair=1.6), "too short", "in runs this short, a lottery lacks 32 %"),
         (accounts(share=0.1, fair=1.6), "leaves out", "lack 90 % of their fair participation in a"),
@@ -148,7 +154,7 @@ def test_judge__has_few_false_alarms(devices, cohort, rounds, seeds):
         mean = np.full((seeds, devices), rounds * cohort / devices)
         energy = rng.gamma(np.maximum(number, 1e-9) / 0.81, 0.81) / mean
         one = np.ones(seeds)
-        numbers = [number, number, mean, mean, mean]
+        numbers = [number, number, number, mean, mean, mean]
         fair = DeviceAccounts(energy, *numbers, one, 0.98 * one)
         alarms += judge(fair, 1.0).name not in ("ok", "too short")
     assert alarms <= 1

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -28,7 +28,8 @@ _LIBRARIES = tuple(
 )
 _SITES = {"site-packages", "dist-packages"}
 # Modules and functions with which a file can run code that cannot be known before.
-_COMPUTING = {"__import__", "builtins", "eval", "exec", "importlib", "pkgutil", "pydoc", "runpy"}
+_COMPUTING = {"__builtins__", "__import__", "builtins", "eval", "exec", "importlib", "pkgutil"}
+_COMPUTING |= {"pydoc", "runpy"}
 # User's packages that are installed next to libraries, and file contents at the first reading.
 _CLAIMED: set[str] = set()
 _CONTENTS: dict[str, bytes] = {}
@@ -94,27 +95,32 @@ def imports_of(files: Mapping[str, str]) -> Imports:
     ------
     ValueError
         If a file means a neighbour by an import, but gets a file of the same name elsewhere.
+    OSError
+        If a file cannot be read.
     """
     found = Imports({}, {}, [])
     waiting = dict(files)
     while waiting:
         file, package = waiting.popitem()
-        with suppress(OSError):
-            if file not in _CONTENTS:
-                _CONTENTS[file] = Path(file).read_bytes()
-            found.files[file] = package, _CONTENTS[file]
-            for name in _imported_names(_CONTENTS[file], package):
-                imported, its_package = _located(name)
-                if name in _COMPUTING:
-                    found.computing.append(f"{file!r} uses {name}")
-                elif not imported or not is_user_file(imported):
-                    version = _version(name)
-                    if version is not None:
-                        found.libraries[name] = version
-                elif imported not in found.files:
-                    _check_neighbour(file, name, imported)
-                    waiting[imported] = its_package
+        if file not in _CONTENTS:
+            _CONTENTS[file] = Path(file).read_bytes()
+        found.files[file] = package, _CONTENTS[file]
+        for name in _imported_names(_CONTENTS[file], package):
+            imported, its_package = _located(name)
+            if name in _COMPUTING:
+                found.computing.append(f"{file!r} uses {name}")
+            elif not imported or not is_user_file(imported):
+                version = _version(name)
+                if version is not None:
+                    found.libraries[name] = version
+            elif imported not in found.files:
+                _check_neighbour(file, name, imported)
+                waiting[imported] = its_package
     return found
+
+
+# The libraries that have a module, by its name, which can differ from theirs.
+_distributions = cache(importlib.metadata.packages_distributions)
 
 
 @cache
@@ -122,22 +128,11 @@ def _version(name: str) -> str | None:
     """The version of a library, which need not be loaded."""
     if "." in name or name in sys.stdlib_module_names:
         return None
-    with suppress(PackageNotFoundError, ValueError):
-        return importlib.metadata.version(name)
+    for title in (name, *_distributions().get(name, ())):
+        with suppress(PackageNotFoundError, ValueError):
+            return importlib.metadata.version(title)
     version = vars(sys.modules[name]).get("__version__") if name in sys.modules else None
     return version if isinstance(version, str) else None
-
-
-def changed_files(files: Iterable[str]) -> list[str]:
-    """The files, among some of the user's, that have changed since they were first read."""
-
-    def changed(file: str) -> bool:
-        try:
-            return Path(file).read_bytes() != _CONTENTS[file]
-        except OSError:
-            return True
-
-    return [file for file in files if changed(file)]
 
 
 def _imported_names(content: bytes, package: str) -> list[str]:

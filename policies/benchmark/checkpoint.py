@@ -18,6 +18,7 @@ import cloudpickle
 import numpy as np
 
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_path
+from policies.benchmark.fingerprint import UserCode
 
 
 @dataclass
@@ -32,10 +33,13 @@ class Checkpoint:
         The run's key, a hash of everything that determines its result.
     every : int
         Rounds between two checkpoints.
+    code : UserCode
+        The user's code that the key covers.
     """
 
     key: str
     every: int
+    code: UserCode = field(default=UserCode({}, {}), repr=False)
     _warned: bool = field(default=False, init=False, repr=False)
 
     @property
@@ -57,6 +61,9 @@ class Checkpoint:
             Objects by name that `load` also gets. The checkpoint holds only their names.
         """
         try:
+            changed = self.code.changed_file() or self.code.changed_module()
+            if changed:
+                raise ValueError(f"{changed} has changed, and the checkpoint would not hold it")
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (
                 atomic_path(self.path) as temporary,

@@ -9,8 +9,9 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -21,10 +22,11 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from policies.user_code import user_modules
 from policies.user_files import PACKAGES, is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
@@ -127,7 +129,7 @@ class Fingerprint:
         if isinstance(value, CodeType):
             names = value.co_names, value.co_varnames, value.co_freevars
             return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
-        if isinstance(value, _WRAPPERS) or kind.__module__.startswith("numba."):
+        if kind in _WRAPPERS or kind.__module__.startswith("numba."):
             functions = _wrapped(value)
             if not any(functions):
                 raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
@@ -186,7 +188,7 @@ class Fingerprint:
         return [*parts, *self._each(list(items or ()), list(pairs or ()))]
 
     def _class(self, kind: type) -> list[str]:
-        module = sys.modules.get(kind.__module__)
+        module = _module_of(kind)
         values = {} if module is None else vars(module)
         file = values.get("__file__")
         library = module is not None and kind.__module__ != "__main__" and file is None
@@ -220,6 +222,49 @@ class Fingerprint:
         return [function.__qualname__, *parts]
 
 
+class UserCode(NamedTuple):
+    """The user's code that a key covers, as it was when the key was made.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        The contents of files.
+    values : dict of str to str
+        Hashes of the values of modules, by their names, without those that are sent by value.
+    """
+
+    files: dict[str, bytes]
+    values: dict[str, str]
+
+    def changed_file(self) -> str:
+        """A file that has changed since, or an empty string."""
+        return next((file for file, content in self.files.items() if _differs(file, content)), "")
+
+    def changed_module(self) -> str:
+        """A module whose values have changed since, or an empty string."""
+        now = module_values(self.files)
+        names = (name for name, value in now.items() if self.values.get(name, value) != value)
+        return next(names, "")
+
+
+def module_values(files: Container[str]) -> dict[str, str]:
+    """Hashes of the values of loaded modules whose files are among some."""
+    sent = user_modules()
+    found = {}
+    for name, module in [*sys.modules.items()]:
+        if getattr(module, "__file__", None) in files and module not in sent:
+            with suppress(Exception):  # what cannot be hashed is not compared
+                found[name] = Fingerprint().of(module)
+    return found
+
+
+def _differs(file: str, content: bytes) -> bool:
+    try:
+        return Path(file).read_bytes() != content
+    except OSError:
+        return True
+
+
 def patches() -> dict[str, object]:
     """The user's code that has replaced FLEdge's in its loaded modules and classes, by place."""
     fledge = {package.name for package in PACKAGES}
@@ -245,7 +290,7 @@ def patches() -> dict[str, object]:
 def _is_users(code: object) -> bool:
     """Whether a function, class or module is the user's, whose packages need not have a file."""
     if isinstance(code, type):
-        code = sys.modules.get(code.__module__)
+        code = _module_of(code)
     if isinstance(code, FunctionType):
         values = code.__globals__
     elif isinstance(code, ModuleType):
@@ -255,6 +300,17 @@ def _is_users(code: object) -> bool:
     file = values.get("__file__")
     places = [file] if file is not None else values.get("__path__", [])
     return values.get("__name__") == "__main__" or any(is_user_file(place) for place in places)
+
+
+def _module_of(kind: type) -> ModuleType | None:
+    """The module of a class; None if the class was made by a call and bears its maker's name.
+
+    A call such as ``type(name, (Policy,), values)`` makes a class of the module of its metaclass.
+    """
+    module = sys.modules.get(kind.__module__)
+    makers = {"types", *(meta.__module__ for meta in type.mro(type(kind)) if meta is not type)}
+    made = kind.__module__ in makers - {"builtins"}
+    return None if made and getattr(module, kind.__name__, None) is not kind else module
 
 
 def _wrapped(value: object) -> list[object]:

@@ -22,7 +22,7 @@ from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import Fingerprint, patches
+from policies.benchmark.fingerprint import Fingerprint, UserCode, module_values, patches
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
 from policies.user_files import PACKAGES, imports_of
@@ -163,11 +163,11 @@ def run_key(run: AnyRun) -> str:
     a lock, shares a generator of random numbers with other runs, or its code may import or run code
     that cannot be known before.
     """
-    return key_and_files(run)[0]
+    return key_and_code(run)[0]
 
 
-def key_and_files(run: AnyRun) -> tuple[str, list[str]]:
-    """The `run_key` of a run, and the user's files that it covers."""
+def key_and_code(run: AnyRun) -> tuple[str, UserCode]:
+    """The `run_key` of a run, and the user's code that it covers."""
     fingerprint = Fingerprint()
     inputs = fingerprint.of((run.inputs(), patches()))
     files, libraries, computing = imports_of(fingerprint.files)
@@ -175,7 +175,8 @@ def key_and_files(run: AnyRun) -> tuple[str, list[str]]:
         raise ValueError(f"{computing[0]}, which can run code that no key would cover")
     code = [(package, Path(file).name, text) for file, (package, text) in files.items()]
     key = fingerprint.of((inputs, code_hash(), sorted(code), sorted(libraries.items())))
-    return key, [*files]
+    contents = {file: content for file, (_, content) in files.items()}
+    return key, UserCode(contents, module_values(contents))
 
 
 # Libraries whose version can change a result.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 
 import joblib
@@ -28,11 +29,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from fl_edge_env.checks import integer_at_least, one_of
 from fl_edge_env.files import reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.fingerprint import UserCode
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, key_and_files
+from policies.benchmark.run import AnyRun, Run, key_and_code
 from policies.user_code import load_places, loaded_places, user_modules
-from policies.user_files import changed_files, is_user_file
+from policies.user_files import is_user_file
 
 BACKENDS = "processes", "ray"
 
@@ -73,7 +75,7 @@ class _Attempt:
     index: int
     run: AnyRun
     file: Path | None  # of its record
-    sources: list[str]  # of the user's code
+    code: UserCode
     checkpoint: Checkpoint | None
     model: Path | None
 
@@ -84,13 +86,21 @@ class _Attempt:
             self.checkpoint.remove()  # the earlier command may have been killed before this
         return record
 
-    def keep(self, record: Record) -> None:
-        """Save the record, with a warning unless the run had the code that its key says."""
-        changed = changed_files(self.sources)
+    def keep(self, record: Record, changed: str) -> None:
+        """Save the record, with a warning unless the run had the code that its key says.
+
+        `changed` is a module whose values were other ones in the run, or empty.
+        """
+        file = self.code.changed_file()
+        why = f"{file!r} has changed since this command read it: run it again"
         if changed:
+            why = (
+                f"the values of the module {changed} changed after it was loaded, which resumed "
+                "runs and other processes do not see: keep them in the policy"
+            )
+        if file or changed:
             warnings.warn(
-                f"the results of {self.run.name} are not kept, because {changed[0]!r} has changed "
-                "since this command read it: run it again",
+                f"the results of {self.run.name} are not kept, because {why}",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -100,7 +110,8 @@ class _Attempt:
             self.checkpoint.remove()
 
 
-_Outcome: TypeAlias = tuple[int, Record | _Failure]
+# The index of a run, its record or error, and a module that had changed, or an empty string.
+_Outcome: TypeAlias = tuple[int, Record | _Failure, str]
 
 
 def play_runs(
@@ -149,12 +160,12 @@ def play_runs(
         _bar(console, len(left), len(records), transient=folder is None) as bar,
         closing(_outcomes(left, workers, backend)) as outcomes,
     ):
-        for index, outcome in outcomes:
+        for index, outcome, changed in outcomes:
             if isinstance(outcome, _Failure):
                 failures.append((runs[index], outcome))
             else:
                 records[index] = outcome
-                attempts[index].keep(outcome)
+                attempts[index].keep(outcome, changed)
             bar.advance(bar.task_ids[0])
     if models is not None:
         _copy_models([one for one in attempts if played[one.index] in records], models)
@@ -168,18 +179,19 @@ def _attempts(
 ) -> list[_Attempt]:
     """The runs with their files in a folder, which is made."""
     if folder is None:
-        return [_Attempt(index, run, None, [], None, None) for index, run in enumerate(runs)]
+        nothing = UserCode({}, {})
+        return [_Attempt(index, run, None, nothing, None, None) for index, run in enumerate(runs)]
     folder = writable_folder(folder).resolve()
     keys = _keys(runs)
     attempts = []
     for index, run in enumerate(runs):
-        key, sources = keys.get(index, ("", []))
+        key, code = keys.get(index, ("", UserCode({}, {})))
         file = folder / f"{key}.npz" if key else None
-        checkpoint = Checkpoint(key, checkpoint_every) if key and run.trains else None
+        checkpoint = Checkpoint(key, checkpoint_every, code) if key and run.trains else None
         model = None
         if models is not None and run.trains:
             model = folder / f"{key or f'not-kept-{index}'}.pt"
-        attempts.append(_Attempt(index, run, file, sources, checkpoint, model))
+        attempts.append(_Attempt(index, run, file, code, checkpoint, model))
     return attempts
 
 
@@ -200,18 +212,18 @@ def _copy_models(attempts: Sequence[_Attempt], models: Path) -> None:
             model.unlink()
 
 
-def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
-    """The keys of runs by their indices, and the user's files that they cover.
+def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:
+    """The keys of runs by their indices, and the user's code that they cover.
 
     Those that have no key are left out, with a warning. `ValueError` if two runs have the same key,
     and so would share a record, unless they are of different settings.
     """
-    keys: dict[int, tuple[str, list[str]]] = {}
+    keys: dict[int, tuple[str, UserCode]] = {}
     unkept: dict[str, str] = {}
     owners: dict[str, AnyRun] = {}
     for index, run in enumerate(runs):
         try:
-            key, files = key_and_files(run)
+            key, code = key_and_code(run)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # code of the user can raise anything, `SystemExit` included
@@ -224,7 +236,7 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, list[str]]]:
                 f"{other.name}, and {run.name}, are the same run: their policies, scenarios and "
                 "training are equal. Leave one out"
             )
-        keys[index] = key, files
+        keys[index] = key, code
     for name, why in unkept.items():
         warnings.warn(
             f"the results of {name} are not kept, because they have no key: {why}",
@@ -298,6 +310,33 @@ def _signals_of_workers() -> Iterator[None]:
 
 
 @contextmanager
+def _swallowed_signals() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` after the block if code in it has swallowed one.
+
+    A bare ``except:`` of the user does, and what it computes instead is no result.
+    """
+    noticed: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        noticed.append(number)
+        before[signal.Signals(number)](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {one: handler for one, handler in handlers.items() if callable(handler)}
+    for one in before:
+        signal.signal(one, notice)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    if noticed:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def _sigterm_blocked() -> Iterator[None]:
     """Let processes that start in the block never get SIGTERM, which some systems send to all.
 
@@ -358,11 +397,16 @@ def _play(attempt: _Attempt, places: Sequence[str] = ()) -> _Outcome:
     """Play a run, in a process that has run the user's files."""
     load_places(places)
     try:
-        return attempt.index, attempt.run.play(attempt.checkpoint, attempt.model)
+        if attempt.code.values:
+            attempt.run.inputs()  # resets a copy, as for the key
+        changed = attempt.code.changed_module()
+        with _swallowed_signals():
+            record = attempt.run.play(attempt.checkpoint, attempt.model)
+        return attempt.index, record, changed
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        return attempt.index, _failure(error)
+        return attempt.index, _failure(error), ""
 
 
 def _begin(parent: int, places: list[str]) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Opportunistic, Policy, UniD
 from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.fingerprint import UserCode
 from policies.benchmark.play import play
 from train_fl import TrainingWrapper, make_task
 
@@ -96,6 +97,16 @@ def test_save__cut_short_leaves_the_one_before(cache):
         checkpoint.save((np.zeros(1000), Interrupting()), {})
     np.testing.assert_equal(checkpoint.load({}), RUN)
     assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_save__leaves_out_code_that_changed_since_its_key(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("new")
+    checkpoint = Checkpoint("a", 1, UserCode({str(file): b"old"}, {}))
+    with pytest.warns(RuntimeWarning, match="mine.py has changed"):
+        checkpoint.save(RUN, {})
+    assert checkpoint.load({}) is None
 
 
 class Interrupted(TrainingWrapper):

@@ -101,6 +101,10 @@ def at(level):
             return level, helper.SHARE
     return At
 
+def called(level):
+    decide = lambda self, observation: self.level
+    return type("Called", (UniD,), {"level": level, "decide": decide})
+
 def quiet(level):
     class Quiet(UniD):
         @torch.no_grad()
@@ -190,7 +194,8 @@ class Unused:
 
 def policies(scenario):
     yield from (Mine(scenario), Twin(scenario), UniD(scenario), Lazy(scenario))
-    yield from (kind(scenario) for kind in (at(0.1), at(0.9), quiet(0.1), quiet(0.9)))
+    yield from (kind(scenario) for kind in (at(0.1), at(0.9), called(1), called(2)))
+    yield from (kind(scenario) for kind in (quiet(0.1), quiet(0.9)))
     yield from (seen(types.MappingProxyType({"a": level}))(scenario) for level in (1, 2))
     yield from (Holds(scenario, marked(level)) for level in (1, 2))
     yield from (Holds(scenario, nodes(cycle)) for cycle in (False, True))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import signal
 import sys
 import threading
 import warnings
+from contextlib import suppress
 
 import pandas as pd
 import pytest
@@ -99,6 +101,7 @@ USES = "def decide(self, _): return it"
         ("import late", "", "late.py' uses pkgutil"),
         ("", "def decide(self, _): __import__('far')", "mine.py' uses __import__"),
         ("it = eval('1')", "", "mine.py' uses eval"),
+        ("it = __builtins__['exec']", "", "mine.py' uses __builtins__"),
     ],
 )
 def test_run_key__cannot_be_made_of_what_no_key_covers(tmp_path, monkeypatch, before, body, why):
@@ -144,6 +147,35 @@ def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
     here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
     for one, other in zip(here, there, strict=True):
         pd.testing.assert_frame_equal(one.rounds, other.rounds)
+
+
+def test_play_runs__keeps_nothing_of_a_module_that_an_init_changed(tmp_path):
+    (tmp_path / "changed_by_mine.py").write_text("LEVEL = 0.5\n")
+    (tmp_path / "mine.py").write_text(
+        "import changed_by_mine\nfrom policies import UniS\n\nclass Mine(UniS):\n"
+        "    def __init__(self, scenario):\n        super().__init__(scenario)\n"
+        "        changed_by_mine.LEVEL = 0.9\n"
+    )
+    policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
+    runs = [run_of(policy, seed) for seed in (0, 1)]
+    with pytest.warns(RuntimeWarning, match="values of the module changed_by_mine changed"):
+        play_runs(runs, folder=tmp_path / "runs", workers=2)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+class Swallows(UniS):
+    """Ignores what ends it."""
+
+    def decide(self, observation):
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        return super().decide(observation)
+
+
+def test_play_runs__keeps_nothing_of_a_run_that_swallowed_a_signal(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        play_runs([run_of(Swallows(SCENARIO))], folder=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):

@@ -149,7 +149,7 @@ def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
         pd.testing.assert_frame_equal(one.rounds, other.rounds)
 
 
-def test_play_runs__keeps_nothing_of_a_module_that_an_init_changed(tmp_path):
+def test_play_runs__keeps_nothing_of_changed_modules(tmp_path):
     (tmp_path / "changed_by_mine.py").write_text("LEVEL = 0.5\n")
     (tmp_path / "mine.py").write_text(
         "import changed_by_mine\nfrom policies import UniS\n\nclass Mine(UniS):\n"
@@ -172,7 +172,7 @@ class Swallows(UniS):
         return super().decide(observation)
 
 
-def test_play_runs__keeps_nothing_of_a_run_that_swallowed_a_signal(tmp_path):
+def test_play_runs__keeps_nothing_after_a_swallowed_signal(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play_runs([run_of(Swallows(SCENARIO))], folder=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -119,18 +119,21 @@ def imports_of(files: Mapping[str, str]) -> Imports:
     return found
 
 
-# The libraries that have a module, by its name, which can differ from theirs.
+# The libraries that have a module, by its name, which can differ from theirs; takes long at first.
 _distributions = cache(importlib.metadata.packages_distributions)
 
 
 @cache
 def _version(name: str) -> str | None:
     """The version of a library, which need not be loaded."""
-    if "." in name or name in sys.stdlib_module_names:
+    known = {*sys.stdlib_module_names, *(package.name for package in PACKAGES)}
+    if "." in name or name in known:
         return None
-    for title in (name, *_distributions().get(name, ())):
-        with suppress(PackageNotFoundError, ValueError):
-            return importlib.metadata.version(title)
+    with suppress(PackageNotFoundError, ValueError):
+        return importlib.metadata.version(name)
+    titles = _distributions().get(name)
+    if titles:
+        return importlib.metadata.version(titles[0])
     version = vars(sys.modules[name]).get("__version__") if name in sys.modules else None
     return version if isinstance(version, str) else None
 

@@ -111,9 +111,10 @@ def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
 
 
 def _draw_scores(task: str, axes: Axes) -> None:
-    """Scores of agents and rules on a frozen task's fresh seeds, with a grey line at LROA's."""
-    lines = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:-1]]
-    for row, (name, _, score, _, status) in enumerate(lines):
+    """Scores of agents and rules on a frozen task's held-out seeds, and a grey line at LROA's."""
+    split = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:]]
+    lines = [line for line in split if len(line) > 1]  # not the one on seeds
+    for row, (name, score, *_, status) in enumerate(lines):
         if status == "ok":
             x = [float(part) for part in re.findall(r"-?[\d.]+", score)]
             _dot(axes, x, row, "black", status)

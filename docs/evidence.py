@@ -1,11 +1,12 @@
 """Results behind the pages: run their commands, and redraw tables and figures.
 
-python docs/evidence.py [RESULT …]
+python docs/evidence.py [RESULT … | --all]
 
-Runs the commands of these results of the index, docs/evidence/index.toml, and copies what they
-leave to the files that it names. Rerun an interrupted call to resume it. Then, also without
-results, redraws the figures of `evidence_pages`, and rewrites the pages' tables, each between
-``<!-- evidence: NAME -->`` and ``<!-- end -->``.
+Runs the commands of these results of the index, docs/evidence/index.toml, or of all, the quickest
+first. Copies what they leave to the files that the index names, and prints which of these change.
+Rerun an interrupted call to resume it. Then, also without results, redraws the figures of
+`evidence_pages`, and rewrites the pages' tables, each between ``<!-- evidence: NAME -->`` and
+``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -46,14 +47,18 @@ def run(name: str, made: dict[str, Any]) -> None:
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     print(f"{name} ({result['minutes']} min): {result['command']}", flush=True)
     with (folder / PRINTED).open("w", encoding="utf-8") as file:
-        environment = os.environ | {"COLUMNS": "110", "PATH": path}
+        environment = os.environ | {"COLUMNS": "110", "PATH": programs}
         bash = ["bash", "-ec", result["command"]]
         subprocess.run(bash, cwd=ROOT, env=environment, stdout=file, check=True)
     for target, source in result["files"].items():
-        _copy(folder / source, ROOT / target)
+        path = ROOT / target
+        before = path.read_bytes() if path.exists() else b""
+        _copy(folder / source, path)
+        if path.read_bytes() != before:
+            print(f"changed: {target}", flush=True)
     packages = ("numpy", "scipy", "torch")
     result |= {
         "commit": made["commit"] or "unknown",
@@ -84,6 +89,8 @@ def rewritten(text: str) -> str:
 
 def main(names: list[str]) -> None:
     """Run the results with these names, then redraw figures and rewrite pages."""
+    if names == ["--all"]:
+        names = sorted(index(), key=lambda name: index()[name]["minutes"])
     unknown = set(names) - index().keys()
     if unknown:
         sys.exit(f"no result {', '.join(sorted(unknown))}; there are {', '.join(index())}")

@@ -57,6 +57,7 @@ class TrainingEnvFactory:
             )
         self.scenario = scenario
         self.task = task
+        self._data = ""  # the fingerprint of the data in its identity
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make the environment, with the reports that the policy uses.
@@ -86,10 +87,15 @@ class TrainingEnvFactory:
         """Everything that determines the training."""
         # The location of the data does not matter: the task's identity has their content.
         options = replace(self.options, download=False, data_dir=Path())
-        return self.scenario, options, self.make_task().identity
+        task = self.make_task()
+        self._data = task.dataset.fingerprint
+        return self.scenario, options, task.identity
 
     def make_task(self) -> Task:
-        """The learning task, split over the scenario's devices."""
+        """The learning task, split over the scenario's devices.
+
+        Raises `ValueError` if its data have changed since they determined an `identity`.
+        """
         if isinstance(self.task, Task):
             return self.task
         scenario = self.scenario
@@ -98,12 +104,17 @@ class TrainingEnvFactory:
             merit = scenario.mean_gain
         elif self.options.partition == "speed":
             merit = scenario.f_max / scenario.cycles_per_sample
-        return _cached_task(
+        task = _cached_task(
             self.task,
             num_devices=scenario.num_devices,
             merit=None if merit is None else tuple(merit),  # hashable, as a cache key
             **vars(self.options),
         )
+        if self._data and task.dataset.fingerprint != self._data:
+            raise ValueError(
+                f"the data of {self.task} have changed since this command read them: run it again"
+            )
+        return task
 
 
 _cached_task = lru_cache(maxsize=1)(make_task)

@@ -18,6 +18,7 @@ from fl_edge_env.checks import one_of, positive_integer, read_only
 from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import check_scenario
+from policies.benchmark.fingerprint import Fingerprint
 from policies.user_code import is_reference, load_reference
 from train_fl.compression import (
     Compressor,
@@ -121,11 +122,10 @@ class Task:
     def identity(self) -> tuple[Any, ...]:
         """Everything that determines the training, except the options.
 
-        The initial parameters for seed 0 are included because a network may read them from a file.
+        The initial network for seed 0 is included because it may read its values from a file.
         """
-        initial = self.initial_model(np.random.SeedSequence(0)).state_dict()
-        arrays = joblib.hash([self.parts, [tensor.numpy() for tensor in initial.values()]])
-        network = self.make_model, self.upload_shapes, arrays
+        initial = Fingerprint().of(self.initial_model(np.random.SeedSequence(0)))
+        network = self.make_model, self.upload_shapes, initial, joblib.hash(self.parts)
         # Our own split follows from the options.
         ours = isinstance(self.split, partial) and self.split.func is split
         draws = "by the options" if ours else self.split

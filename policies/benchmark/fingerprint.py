@@ -58,13 +58,14 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 class Fingerprint:
     """Hashes objects, and collects the user's files in which their code is defined.
 
-    Objects with equal values have equal hashes. The code of functions and classes counts, with the
-    values that they close over and the attributes of classes, unless they belong to a library:
-    these count by name and by what they close over, such as the functions that they decorate. A
-    user's function also counts with the global values that it uses and the user's loaded modules
-    that it may import. A user's module counts with all its values, other modules by name. Paths
-    in a module's folder count relative to it. Loggers do not count, nor do global values and
-    attributes of classes whose names begin with two underscores, except for methods.
+    Objects with equal values, of which the same parts are one object, have equal hashes. The
+    code of functions and classes counts, with the values that they close over and the
+    attributes of classes, unless they belong to a library: these count by name and by what they
+    close over, such as the functions that they decorate. A user's function also counts with the
+    global values that it uses and the user's loaded modules that it may import. A user's module
+    counts with all its values, other modules by name. Paths in a module's folder count relative
+    to it. Loggers do not count, nor do global values and attributes of classes whose names
+    begin with two underscores, except for methods.
 
     Attributes
     ----------
@@ -76,6 +77,8 @@ class Fingerprint:
         self.files: dict[str, str] = {}
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
+        # Numbers by `id` of objects that can change, so that it matters whether two are one.
+        self._numbers: dict[int, int] = {}
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
         self._cycles = 0  # how often one of these was met again
 
@@ -86,8 +89,13 @@ class Fingerprint:
         key = id(value)
         if key in self._open:
             self._cycles += 1
+        if key in self._numbers:
+            return f"again {self._numbers[key]}"
+        if key in self._open:
             return f"contains itself, {[*self._open].index(key)}"
         if key not in self._known:
+            if not isinstance(value, (*_CODE, tuple, frozenset)):
+                self._numbers[key] = len(self._numbers)
             self._open[key] = value
             self._known[key] = value, _hash(*self._parts(value))
             del self._open[key]
@@ -155,10 +163,11 @@ class Fingerprint:
         code = {one if isinstance(one, type | FunctionType) else type(one) for one in values}
         self._each(*sorted(code, key=lambda one: one.__qualname__))
         before = self._cycles
-        hashes = self._each(*values)
-        if self._cycles > before:
-            raise TypeError("the objects in a set refer to each other or to the set")
-        return sorted(hashes)
+        with suppress(RecursionError):  # of an object that refers to the set
+            hashes = self._each(*sorted(values, key=lambda one: Fingerprint().of(one)))
+            if self._cycles == before:
+                return sorted(hashes)
+        raise TypeError("the objects in a set refer to each other or to the set")
 
     def _globals(self, values: Mapping[str, Any], names: AbstractSet[str]) -> list[str]:
         """Some of the global values of a user's module, and the module's file."""

@@ -14,7 +14,7 @@ import traceback
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
@@ -32,7 +32,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import UserCode
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, key_and_code
+from policies.benchmark.run import AnyRun, Run, key_and_code, run_key
 from policies.user_code import load_places, loaded_places, user_modules
 from policies.user_files import is_user_file
 
@@ -86,19 +86,21 @@ class _Attempt:
             self.checkpoint.remove()  # the earlier command may have been killed before this
         return record
 
-    def keep(self, record: Record, changed: str) -> None:
-        """Save the record, with a warning unless the run had the code that its key says.
+    def key(self) -> str:
+        """Its key if it has code of the user, whose values may have changed, or empty."""
+        with suppress(Exception):  # in another process something may have no hash
+            return run_key(self.run) if self.code.files else ""
+        return ""
 
-        `changed` is a module whose values were other ones in the run, or empty.
+    def keep(self, record: Record, why: str) -> None:
+        """Save the record, unless it is not what its key says; warns then.
+
+        `why` says so if the run itself noticed it.
         """
         file = self.code.changed_file()
-        why = f"{file!r} has changed since this command read it: run it again"
-        if changed:
-            why = (
-                f"the values of the module {changed} changed after it was loaded, which resumed "
-                "runs and other processes do not see: keep them in the policy"
-            )
-        if file or changed:
+        if file:
+            why = f"{file!r} has changed since this command read it: run it again"
+        if why:
             warnings.warn(
                 f"the results of {self.run.name} are not kept, because {why}",
                 RuntimeWarning,
@@ -110,7 +112,7 @@ class _Attempt:
             self.checkpoint.remove()
 
 
-# The index of a run, its record or error, and a module that had changed, or an empty string.
+# The index of a run, its record or error, and why the record is not kept, or an empty string.
 _Outcome: TypeAlias = tuple[int, Record | _Failure, str]
 
 
@@ -160,12 +162,12 @@ def play_runs(
         _bar(console, len(left), len(records), transient=folder is None) as bar,
         closing(_outcomes(left, workers, backend)) as outcomes,
     ):
-        for index, outcome, changed in outcomes:
+        for index, outcome, why in outcomes:
             if isinstance(outcome, _Failure):
                 failures.append((runs[index], outcome))
             else:
                 records[index] = outcome
-                attempts[index].keep(outcome, changed)
+                attempts[index].keep(outcome, why)
             bar.advance(bar.task_ids[0])
     if models is not None:
         _copy_models([one for one in attempts if played[one.index] in records], models)
@@ -397,12 +399,19 @@ def _play(attempt: _Attempt, places: Sequence[str] = ()) -> _Outcome:
     """Play a run, in a process that has run the user's files."""
     load_places(places)
     try:
-        if attempt.code.values:
-            attempt.run.inputs()  # resets a copy, as for the key
-        changed = attempt.code.changed_module()
+        before = attempt.key()
+        module = attempt.code.changed_module()
         with _swallowed_signals():
             record = attempt.run.play(attempt.checkpoint, attempt.model)
-        return attempt.index, record, changed
+        why = ""
+        if module:
+            why = (
+                f"the values of the module {module} changed after it was loaded, which resumed "
+                "runs and other processes do not see: keep them in the policy"
+            )
+        elif attempt.key() != before:
+            why = "its code keeps values for the next run: keep them in the policy, and reset them"
+        return attempt.index, record, why
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error

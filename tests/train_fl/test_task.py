@@ -152,15 +152,15 @@ def own_file(tmp_path):
     return path
 
 
-def test_factory__trains_data_and_networks_of_a_users_file(own_file):
+def test_factory__trains_data_and_networks_of_a_users_file(own_file, monkeypatch):
     scenario = Scenario.digits(num_devices=6, num_rounds=4, energy_budget_j=1.0)
     options = {"model": f"{own_file}:Net", "learning_rate": 0.1, "split_seed": 0}
     factory = TrainingEnvFactory(scenario, f"{own_file}:points", **options).fitted()
     policies = [UniS(factory.scenario)]
     named = evaluate(policies, factory.scenario, [0, 1], make_env=factory, workers=2)
     assert factory.scenario.model_bits == 32 * 15
-    fetching = TrainingEnvFactory(scenario, f"{own_file}:points", download=True, **options)
-    assert fetching.fitted().identity == factory.identity
+    fetching = TrainingEnvFactory(scenario, f"{own_file}:points", download=True, **options).fitted()
+    assert fetching.identity == factory.identity
     # The same as a task, whose data and network are made here.
     task = make_task(
         own_dataset(f"{own_file}:points"),
@@ -177,6 +177,10 @@ def test_factory__trains_data_and_networks_of_a_users_file(own_file):
         TrainingEnvFactory(scenario, task, learning_rate=0.2)
     with pytest.raises(ValueError, match="the name of a data set or a Task, got Dataset"):
         TrainingEnvFactory(scenario, task.dataset)
+    other = make_task("digits", num_devices=6)
+    monkeypatch.setattr("train_fl.factory._cached_task", lambda *_, **__: other)
+    with pytest.raises(ValueError, match="points have changed since this command read them"):
+        fetching.make_task()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import subprocess
@@ -59,7 +60,19 @@ def test_keys__change_with_the_code_of_the_packages(monkeypatch, tmp_path):
     assert keys[0] != keys[1]
 
 
-def test_keys__change_with_data_augmentation_and_network():
+def test_fingerprint__knows_which_parts_are_one_object():
+    one = [1]
+    cells = [{"devices": []}, {"devices": []}]
+    for cell in cells:
+        cell["devices"].append({"cell": cell})
+    first, second = (cell["devices"][0] for cell in cells)
+    values = [one, one], [[1], [1]], [cells, first], [cells, second]
+    hashes = [Fingerprint().of(value) for value in values]
+    assert len(set(hashes)) == 4
+    assert [Fingerprint().of(value) for value in copy.deepcopy(values)] == hashes
+
+
+def test_keys__change_with_data_augmentation_and_network(monkeypatch):
     def made(name="it", seed=0, flip=1.0, width=3):
         inputs = np.random.default_rng(seed).random((8, 2))
         targets = np.arange(8) % 2
@@ -68,15 +81,18 @@ def test_keys__change_with_data_augmentation_and_network():
         )
 
         def network():
-            return torch.nn.Sequential(torch.nn.Linear(2, width), torch.nn.Linear(width, 2))
+            slope = torch.nn.LeakyReLU(float(os.environ["SLOPE"]))
+            return torch.nn.Sequential(torch.nn.Linear(2, width), slope, torch.nn.Linear(width, 2))
 
         task = make_task(dataset, num_devices=4, learning_rate=0.1, model=network)
         factory = TrainingEnvFactory(SCENARIO, task).fitted()
         return key_of(UniS(factory.scenario), factory.scenario, make_env=factory)
 
+    monkeypatch.setenv("SLOPE", "0.1")
     keys = [made(), made(name="other"), made(seed=1), made(flip=-1.0), made(width=4)]
-    assert len(set(keys)) == len(keys)
     assert made() == keys[0]
+    monkeypatch.setenv("SLOPE", "0.2")
+    assert len({*keys, made()}) == len(keys) + 1
 
 
 # Classes and objects of a user's file, none of which may share a key with another.

@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from contextlib import suppress
+from typing import ClassVar
 
 import pandas as pd
 import pytest
@@ -161,6 +162,23 @@ def test_play_runs__keeps_nothing_of_changed_modules(tmp_path):
     with pytest.warns(RuntimeWarning, match="values of the module changed_by_mine changed"):
         play_runs(runs, folder=tmp_path / "runs", workers=2)
     assert not list((tmp_path / "runs").iterdir())
+
+
+class Remembers(UniS):
+    """Keeps values that no reset clears."""
+
+    seen: ClassVar = []
+
+    def decide(self, observation):
+        self.seen.append(1)
+        return super().decide(observation)
+
+
+def test_play_runs__keeps_nothing_of_code_that_remembers_runs(tmp_path):
+    runs = [run_of(Remembers(SCENARIO), seed) for seed in (0, 1)]
+    with pytest.warns(RuntimeWarning, match="its code keeps values for the next run"):
+        play_runs(runs, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 class Swallows(UniS):

@@ -132,6 +132,11 @@ def _notes(comparison: Comparison, sheet: Sheet, width: int) -> list[str]:
     return notes
 
 
+def not_run(comparison: Comparison) -> list[str]:
+    """A sentence for each policy that was left out."""
+    return [f"Not run: {label} ({why})." for label, why in comparison.left_out.items()]
+
+
 def comparison_markdown(comparison: Comparison) -> str:
     """The table of a comparison in Markdown: policies by rank, priced times against the leader's.
 

@@ -20,7 +20,7 @@ from policies.benchmark.results_folder import (
 )
 from policies.report.figures import PLOTS, draw_partition, save_figure, save_plots
 from policies.report.latex import comparison_latex
-from policies.report.tables import comparison_table
+from policies.report.tables import comparison_table, not_run
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import CompareOptions
 from train_fl.commands.settings import PolicySpec, make_setting
@@ -59,6 +59,8 @@ def compare(options: CompareOptions, console: Console) -> None:
             counts = task.num_samples[:, None] * task.label_histogram
             panel = partial(draw_partition, counts=counts)
             save_figure([[panel]], [folder / f"partition.{kind}" for kind in output.formats])
+    for line in not_run(comparison):
+        console.print(line, highlight=False)
     print_whole(*comparison_table(comparison, width=console.width), console)
     console.print(f"Results and figures: {folder}", soft_wrap=True)
 

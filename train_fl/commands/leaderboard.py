@@ -29,6 +29,7 @@ from policies.report.standings import save_overview, standings
 from policies.report.tables import (
     comparison_markdown,
     comparison_table,
+    not_run,
     overview_markdown,
 )
 from train_fl.commands.console import print_whole, progress_console
@@ -136,8 +137,7 @@ def leaderboard(options: Options, console: Console) -> None:
         save_overview(board, folder / "overview.png", options.output.formats)
     for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
         console.print(f"\n{name}", style="bold", highlight=False)
-        others = [f" Not run: {label} ({why})." for label, why in comparison.left_out.items()]
-        console.print(sentence + "".join(others), highlight=False)
+        console.print(" ".join([sentence, *not_run(comparison)]), highlight=False)
         print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
     console.print(f"{ranks}\n\nResults: {folder}".lstrip("\n"), soft_wrap=True, highlight=False)
 

@@ -59,6 +59,12 @@ def test_compare__other_uploads_are_those_of_a_system_with_them(call, tmp_path):
     assert both.outcome_gap.isna().tolist() == [False, False, True, True]
 
 
+def test_compare__names_the_policies_that_it_leaves_out(call, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    printed = call("compare --no-train --rounds 2 --seeds 1 --policies uni-d divfl oort")
+    assert "Not run: DivFL (needs training).\nNot run: Oort, dynamic (needs training).\n" in printed
+
+
 DATA = """
 import numpy as np
 from torch import nn
@@ -137,6 +143,7 @@ def test_compare__results_follow_the_data_of_the_users(call, refused, tmp_path, 
         ("--seeds 0", "seeds must be an integer of at least 1, got 0"),
         ("--device gpu", "device must be available to torch here"),
         ("--no-train --save-models", "--save-models needs training: remove --no-train"),
+        ("--no-train --policies oort divfl", "all policies need training: remove --no"),
         ("--no-train --eval-every 5", "--eval-every needs training: remove --no-train"),
         ("--no-train --set mu=2 batch_size=3", "--set batch_size needs training: remove --no"),
         ("--out {scenario}/below", "cannot write to the folder"),

@@ -7,7 +7,9 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
@@ -135,16 +137,22 @@ def test_play_runs__plays_equal_runs_of_two_settings_once(tmp_path):
         play_runs(runs, folder=tmp_path)
 
 
+def runs_of_file(path: Path, text: str) -> list[Run]:
+    """Runs of two seeds of the class Mine in a file with this text."""
+    path.write_text(text)
+    policy = make_policy(f"{path}:Mine", SCENARIO)
+    return [run_of(policy, seed) for seed in (0, 1)]
+
+
 def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
     (tmp_path / "settings_of_mine.py").write_text("LEVEL = 0.5\n")
-    (tmp_path / "mine.py").write_text(
+    runs = runs_of_file(
+        tmp_path / "mine.py",
         "import settings_of_mine\nfrom fl_edge_env import Allocation\nfrom policies import UniS\n"
         "settings_of_mine.LEVEL = 0.9\n\nclass Mine(UniS):\n    def decide(self, observation):\n"
         "        f = settings_of_mine.LEVEL * self.scenario.f_max\n"
-        "        return Allocation(f, self.scenario.p_max, q=1 / 4)\n"
+        "        return Allocation(f, self.scenario.p_max, q=1 / 4)\n",
     )
-    policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    runs = [run_of(policy, seed) for seed in (0, 1)]
     here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
     for one, other in zip(here, there, strict=True):
         pd.testing.assert_frame_equal(one.rounds, other.rounds)
@@ -152,13 +160,12 @@ def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
 
 def test_play_runs__keeps_nothing_of_changed_modules(tmp_path):
     (tmp_path / "changed_by_mine.py").write_text("LEVEL = 0.5\n")
-    (tmp_path / "mine.py").write_text(
+    runs = runs_of_file(
+        tmp_path / "mine.py",
         "import changed_by_mine\nfrom policies import UniS\n\nclass Mine(UniS):\n"
         "    def __init__(self, scenario):\n        super().__init__(scenario)\n"
-        "        changed_by_mine.LEVEL = 0.9\n"
+        "        changed_by_mine.LEVEL = 0.9\n",
     )
-    policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    runs = [run_of(policy, seed) for seed in (0, 1)]
     with pytest.warns(RuntimeWarning, match="values of the module changed_by_mine changed"):
         play_runs(runs, folder=tmp_path / "runs", workers=2)
     assert not list((tmp_path / "runs").iterdir())
@@ -190,6 +197,15 @@ class Swallows(UniS):
         return super().decide(observation)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C interrupt, although a shell may start background commands without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_play_runs__keeps_nothing_after_a_swallowed_signal(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play_runs([run_of(Swallows(SCENARIO))], folder=tmp_path)
@@ -197,13 +213,12 @@ def test_play_runs__keeps_nothing_after_a_swallowed_signal(tmp_path):
 
 
 def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
-    (tmp_path / "mine.py").write_text(
+    runs = runs_of_file(
+        tmp_path / "mine.py",
         "from policies import UniS\n\nclass Mine(UniS):\n    def __init__(self, scenario):\n"
         "        super().__init__(scenario)\n        self.rules = {'one': [lambda: 1]}\n"
-        "        class Local: pass\n        self.kinds = (Local, Local())\n"
+        "        class Local: pass\n        self.kinds = (Local, Local())\n",
     )
-    policy = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    runs = [run_of(policy, seed) for seed in (0, 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         play_runs(runs, folder=tmp_path / "runs", workers=2)

@@ -28,8 +28,17 @@ _LIBRARIES = tuple(
 )
 _SITES = {"site-packages", "dist-packages"}
 # Modules and functions with which a file can run code that cannot be known before.
-_COMPUTING = {"__builtins__", "__import__", "builtins", "eval", "exec", "importlib", "pkgutil"}
-_COMPUTING |= {"pydoc", "runpy"}
+_COMPUTING = {
+    "__builtins__",
+    "__import__",
+    "builtins",
+    "eval",
+    "exec",
+    "importlib",
+    "pkgutil",
+    "pydoc",
+    "runpy",
+}
 # User's packages that are installed next to libraries, and file contents at the first reading.
 _CLAIMED: set[str] = set()
 _CONTENTS: dict[str, bytes] = {}

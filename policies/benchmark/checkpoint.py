@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_path
-from policies.benchmark.fingerprint import UserCode
+from policies.benchmark.fingerprint import NO_CODE, UserCode
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Checkpoint:
 
     key: str
     every: int
-    code: UserCode = field(default=UserCode({}, {}), repr=False)
+    code: UserCode = field(default=NO_CODE, repr=False)
     _warned: bool = field(default=False, init=False, repr=False)
 
     @property

@@ -256,6 +256,9 @@ class UserCode(NamedTuple):
         return next(names, "")
 
 
+NO_CODE = UserCode({}, {})
+
+
 def module_values(files: Container[str]) -> dict[str, str]:
     """Hashes of the values of loaded modules whose files are among some."""
     sent = user_modules()

@@ -163,11 +163,16 @@ def run_key(run: AnyRun) -> str:
     a lock, shares a generator of random numbers with other runs, or its code may import or run code
     that cannot be known before.
     """
-    return key_and_code(run)[0]
+    return _key_and_contents(run)[0]
 
 
 def key_and_code(run: AnyRun) -> tuple[str, UserCode]:
     """The `run_key` of a run, and the user's code that it covers."""
+    key, contents = _key_and_contents(run)
+    return key, UserCode(contents, module_values(contents))
+
+
+def _key_and_contents(run: AnyRun) -> tuple[str, dict[str, bytes]]:
     fingerprint = Fingerprint()
     inputs = fingerprint.of((run.inputs(), patches()))
     files, libraries, computing = imports_of(fingerprint.files)
@@ -175,8 +180,7 @@ def key_and_code(run: AnyRun) -> tuple[str, UserCode]:
         raise ValueError(f"{computing[0]}, which can run code that no key would cover")
     code = [(package, Path(file).name, text) for file, (package, text) in files.items()]
     key = fingerprint.of((inputs, code_hash(), sorted(code), sorted(libraries.items())))
-    contents = {file: content for file, (_, content) in files.items()}
-    return key, UserCode(contents, module_values(contents))
+    return key, {file: content for file, (_, content) in files.items()}
 
 
 # Libraries whose version can change a result.

@@ -29,7 +29,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from fl_edge_env.checks import integer_at_least, one_of
 from fl_edge_env.files import reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import UserCode
+from policies.benchmark.fingerprint import NO_CODE, UserCode
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, key_and_code, run_key
@@ -181,13 +181,12 @@ def _attempts(
 ) -> list[_Attempt]:
     """The runs with their files in a folder, which is made."""
     if folder is None:
-        nothing = UserCode({}, {})
-        return [_Attempt(index, run, None, nothing, None, None) for index, run in enumerate(runs)]
+        return [_Attempt(index, run, None, NO_CODE, None, None) for index, run in enumerate(runs)]
     folder = writable_folder(folder).resolve()
     keys = _keys(runs)
     attempts = []
     for index, run in enumerate(runs):
-        key, code = keys.get(index, ("", UserCode({}, {})))
+        key, code = keys.get(index, ("", NO_CODE))
         file = folder / f"{key}.npz" if key else None
         checkpoint = Checkpoint(key, checkpoint_every, code) if key and run.trains else None
         model = None

@@ -172,7 +172,7 @@ def _leaving_out(whole: DeviceAccounts) -> str:
     out = share[(share < DEVICE_PARTICIPATION) & (chance < LEVEL / devices)]
     if out.size:
         return f"{out.size} of {devices} devices get down to {100 * out.min():.0f} % of their share"
-    rare = float(np.maximum(1.0 - over_fair(whole.actual, whole.fair), 0.0).mean())
+    rare = float(whole._replace(participation=whole.actual).lack()[0])
     lottery = float(lack_of_lottery(whole).mean[0])
     if rare > lottery + RARE:
         return f"devices lack {100 * rare:.0f} % of their turns, {100 * lottery:.0f} % in a lottery"

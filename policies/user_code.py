@@ -118,8 +118,7 @@ def _load(place: str) -> ModuleType:
     package = str(module.__package__ or "")
     if is_library_file(file):
         claim(file, package)
-    if name == place:
-        imports_of({file: package})
+    imports_of({file: package})  # again, because it may have changed where Python searches
     for pickler in _PICKLERS:
         with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores
             importlib.import_module(pickler).register_pickle_by_value(module)

@@ -123,7 +123,7 @@ def imports_of(files: Mapping[str, str]) -> Imports:
                 if version is not None:
                     found.libraries[name] = version
             elif imported not in found.files:
-                _check_neighbour(file, name, imported)
+                _check_only(file, name, imported)
                 waiting[imported] = its_package
     return found
 
@@ -194,16 +194,24 @@ def _spec(name: str) -> ModuleSpec | None:
     return PathFinder.find_spec(name, spec.submodule_search_locations)
 
 
-def _check_neighbour(file: str, name: str, imported: str) -> None:
-    """Raise `ValueError` if `name` is next to a file that would import `imported` instead."""
-    folder = Path(file).parent
-    if str(folder) not in sys.path:
-        return
-    place = folder.joinpath(*name.split("."))
-    neighbours = [place / "__init__.py", place.with_name(f"{place.name}.py")]
-    found = [neighbour for neighbour in neighbours if neighbour.exists()]
-    if found and not any(neighbour.samefile(imported) for neighbour in found):
-        raise ValueError(
-            f"{file!r} imports {name}, which is {str(found[0])!r} and also {imported!r}: "
-            "rename one of them, because Python loads only one module of a name"
-        )
+def _check_only(file: str, name: str, imported: str) -> None:
+    """Raise `ValueError` if a file that would import `imported` may mean another file of the user.
+
+    It means its neighbour, if there is one, and otherwise the first in `sys.path`, which files that
+    are loaded earlier or later may change.
+    """
+    own = str(Path(file).parent)
+    found = _places(name, own) if own in sys.path else []
+    for other in found or _places(name, *sys.path):
+        if is_user_file(str(other)) and not other.samefile(imported):
+            raise ValueError(
+                f"{file!r} imports {name}, which is {str(other)!r} and also {imported!r}: "
+                "rename one of them, because Python loads only one module of a name"
+            )
+
+
+def _places(name: str, *folders: str) -> list[Path]:
+    """The existing files of a module or package in some folders."""
+    places = [Path(folder).joinpath(*name.split(".")) for folder in folders]
+    files = [(place / "__init__.py", place.with_name(f"{place.name}.py")) for place in places]
+    return [file for both in files for file in both if file.exists()]

@@ -417,8 +417,15 @@ def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
     assert not list((tmp_path / "records").glob(f"{before}.npz"))
 
 
-def test_user_code__means_the_neighbour_of_its_file(folders):
-    names = [f"{folder / 'mine.py'}:Mine" for folder in folders]
+@pytest.mark.parametrize("search", ["next to it", "insert(0, {!r})", "append({!r})"])
+def test_user_code__means_one_helper_of_a_name(folders, search):
+    files = [folder / "mine.py" for folder in folders]
+    if search != "next to it":
+        lines = [f"import sys\nsys.path.{search.format(str(folder))}\n" for folder in folders]
+        files = [folder / "space" / "mine.py" for folder in folders]
+        for file, line in zip(files, lines, strict=True):
+            file.write_text(line + MINE)
+    names = [f"{file}:Mine" for file in files]
     script = (
         "import sys\nfrom fl_edge_env import Scenario\nfrom policies import make_policy\n"
         "for name in sys.argv[1:]: make_policy(name, Scenario.digits())"

@@ -91,7 +91,7 @@ class Recorder:
         devices = scenario.num_devices
         values = {name: info.get(name, math.nan) for name in _SCALARS} | {
             "reward": reward,
-            # Sums over N: NumPy's mean takes twice as long.
+            # Sums over N: NumPy's mean and count_nonzero take twice as long.
             "energy_ratio": (expected / budget).sum(axis=-1) / devices,
             "spent_ratio": (spent / budget).sum(axis=-1) / devices,
             "worst_energy_ratio": average.max(axis=-1),
@@ -101,8 +101,8 @@ class Recorder:
             # Sampling weights follow from q and are unbiased, so their sum is not checked.
             "weight_sum": weight.sum(axis=-1) if decision.q is None else 1.0,
             "least_participation": self._participation().min(axis=-1),
-            "never_seen": np.count_nonzero(self._sums["participations"] == 0, axis=-1),
-            "over_budget": np.count_nonzero(average > 1 + ENERGY_TOLERANCE, axis=-1) / devices,
+            "never_seen": (self._sums["participations"] == 0).sum(axis=-1),
+            "over_budget": (average > 1 + ENERGY_TOLERANCE).sum(axis=-1) / devices,
             "mean_queue": observation["queue"].sum(axis=-1) / devices,
             "max_queue": observation["queue"].max(axis=-1),
         }
@@ -160,11 +160,12 @@ class Recorder:
             q = info["q"] if "q" in info else normalized(decision.q)
             distinct = participation_probability(q, size).sum(axis=-1)
             filled = np.minimum(distinct / shares.distinct, 1.0)
-            done_by_draws = np.take_along_axis(done, info["cohort"], axis=-1)
-            self._sums["filled"] += filled * done_by_draws.mean(axis=-1)
+            if "late" in info:
+                filled *= np.take_along_axis(done, info["cohort"], axis=-1).mean(axis=-1)
+            self._sums["filled"] += filled
             return
         self._sums["chosen"] += 1.0
-        filled = np.count_nonzero(done, axis=-1) / shares.drawn.sum(axis=-1)
+        filled = done.sum(axis=-1) / shares.drawn.sum(axis=-1)
         self._sums["filled"] += np.minimum(filled, 1.0)
 
     def _fair(self) -> FloatArray:

@@ -99,7 +99,7 @@ class Opportunistic(Policy):
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
         """Reset the prices to their initial values; see `Policy.reset`."""
-        self._energy, self._participation = self._start
+        self._energy, self._participation = self._start.copy()  # views of nothing that it holds
 
     def feedback(self, info: Mapping[str, Any]) -> None:
         """Update the prices by the round's energy and participation; see `Policy.feedback`."""

@@ -19,10 +19,7 @@ from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
 from policies.user_files import claim, imports_of, is_library_file
 
-# The picklers with which joblib sends work to its processes; since 1.6 it has its own copy.
-_PICKLERS = ("cloudpickle", "joblib.externals.cloudpickle")
-
-# Modules that other processes may not find, so joblib sends their code, not their names.
+# Modules by their places.
 _LOADED: dict[str, ModuleType] = {}
 
 
@@ -76,18 +73,13 @@ def loaded_places() -> list[str]:
 
 
 def load_places(places: Iterable[str]) -> None:
-    """Run loaded files in another process, as they may change other modules.
+    """Load them in another process, before it gets objects of their classes.
 
     Errors are left to the runs, and output is not shown again.
     """
     for place in places:
         with suppress(Exception), redirect_stdout(None):
             _load(place)
-
-
-def user_modules() -> list[ModuleType]:
-    """The modules that `load_reference` has loaded, which other processes may not find."""
-    return list(_LOADED.values())
 
 
 def _load(place: str) -> ModuleType:
@@ -119,9 +111,6 @@ def _load(place: str) -> ModuleType:
     if is_library_file(file):
         claim(file, package)
     imports_of({file: package})  # again, because it may have changed where Python searches
-    for pickler in _PICKLERS:
-        with suppress(ImportError, AttributeError):  # absent, or an old copy that joblib ignores
-            importlib.import_module(pickler).register_pickle_by_value(module)
     _LOADED[known] = module
     return module
 

@@ -61,7 +61,7 @@ class Checkpoint:
             Objects by name that `load` also gets. The checkpoint holds only their names.
         """
         try:
-            changed = self.code.changed_file() or self.code.changed_module()
+            changed = self.code.changed_file() or self.code.changed_value()
             if changed:
                 raise ValueError(f"{changed} has changed, and the checkpoint would not hold it")
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

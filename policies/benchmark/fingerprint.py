@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import dis
 import functools
 import hashlib
 import logging
@@ -22,11 +23,10 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from policies.user_code import user_modules
 from policies.user_files import PACKAGES, is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
@@ -55,6 +55,14 @@ _GENERATED = {"__hash__", "_abc_impl"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
+# Where an object is: held by another one, by a function that another one holds, or by code.
+_Place: TypeAlias = Literal["object", "function", "code"]
+
+
+class CopyError(ValueError):
+    """An object and its copies would not behave alike."""
+
+
 class Fingerprint:
     """Hashes objects, and collects the user's files in which their code is defined.
 
@@ -77,8 +85,11 @@ class Fingerprint:
         self.files: dict[str, str] = {}
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
-        # Numbers by `id` of objects that can change, so that it matters whether two are one.
-        self._numbers: dict[int, int] = {}
+        # Numbers by `id` of objects that can change, so that it matters whether two are one, and
+        # where they were met first.
+        self._numbers: dict[int, tuple[int, _Place]] = {}
+        self._place: _Place = "object"
+        self._arrays: list[np.ndarray] = []  # that can change, outside of code
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
         self._cycles = 0  # how often one of these was met again
 
@@ -90,14 +101,24 @@ class Fingerprint:
         if key in self._open:
             self._cycles += 1
         if key in self._numbers:
-            return f"again {self._numbers[key]}"
+            number, first = self._numbers[key]
+            if {first, self._place} == {"object", "function"} and _can_change(value):
+                raise CopyError(
+                    f"it holds a function that uses its {type(value).__name__}, but the function "
+                    "of a copy uses the original's: make the function a method"
+                )
+            return f"again {number}"
         if key in self._open:
             return f"contains itself, {[*self._open].index(key)}"
         if key not in self._known:
             if not isinstance(value, (*_CODE, tuple, frozenset)):
-                self._numbers[key] = len(self._numbers)
+                self._numbers[key] = len(self._numbers), self._place
             self._open[key] = value
+            outer = self._place
+            if isinstance(value, type | ModuleType):
+                self._place = "code"
             self._known[key] = value, _hash(*self._parts(value))
+            self._place = outer
             del self._open[key]
         return self._known[key][1]
 
@@ -123,6 +144,7 @@ class Fingerprint:
             fields = [value[name] for name in value.dtype.names]
             return ["fields", repr(value.dtype), *self._each(kind, *fields)]
         if kind is np.ndarray and not value.dtype.hasobject:
+            self._check_views(value)
             return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
         if isinstance(value, ModuleType):
             if not _is_users(value) and sys.modules.get(value.__name__) is value:
@@ -216,11 +238,18 @@ class Fingerprint:
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
         cells = [_content(cell) for cell in function.__closure__ or ()]
+        outer = self._place
+        if outer == "object":
+            self._place = "function"
+            _check_nonlocal(code)
         if is_library_file(code.co_filename):
             name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
-            return [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
+            parts = [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
+            self._place = outer
+            return parts
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
         parts += self._named(function.__dict__)
+        self._place = "code"
         # Not the file of `__module__`, which a decorator may have copied from another function.
         values = function.__globals__
         file = values.get("__file__")
@@ -228,7 +257,35 @@ class Fingerprint:
             names = {*_names(code)}
             parts += self._globals(values, names)
             parts += self._named(_imported(values.get("__package__") or "", names))
+        self._place = outer
         return [function.__qualname__, *parts]
+
+    def _check_views(self, array: np.ndarray) -> None:
+        """Raise `CopyError` if an array that an object holds is a view of another one."""
+        if self._place == "code" or not array.flags.writeable:
+            return
+        if any(np.shares_memory(array, other) for other in self._arrays):
+            raise CopyError(
+                "it holds two arrays that share memory, but those of a copy do not: copy one of "
+                "them, or make the view where it is used"
+            )
+        self._arrays.append(array)
+
+
+def _can_change(value: object) -> bool:
+    """Whether an object may change: not frozen data classes, such as a `Scenario`."""
+    parameters = getattr(value, "__dataclass_params__", None)
+    return parameters is None or not parameters.frozen
+
+
+def _check_nonlocal(code: CodeType) -> None:
+    """Raise `CopyError` if a function that an object holds assigns a nonlocal variable."""
+    for step in dis.get_instructions(code):
+        if step.opname == "STORE_DEREF" and step.argval in code.co_freevars:
+            raise CopyError(
+                f"it holds a function that assigns the nonlocal {step.argval}, which its copies "
+                "share: keep the value in the policy"
+            )
 
 
 class UserCode(NamedTuple):
@@ -239,7 +296,7 @@ class UserCode(NamedTuple):
     files : dict of str to bytes
         The contents of files.
     values : dict of str to str
-        Hashes of the values of modules, by their names, without those that are sent by value.
+        Hashes of the global values of modules, by their names.
     """
 
     files: dict[str, bytes]
@@ -249,8 +306,8 @@ class UserCode(NamedTuple):
         """A file that has changed since, or an empty string."""
         return next((file for file, content in self.files.items() if _differs(file, content)), "")
 
-    def changed_module(self) -> str:
-        """A module whose values have changed since, or an empty string."""
+    def changed_value(self) -> str:
+        """A global value that has changed since, or an empty string."""
         now = module_values(self.files)
         names = (name for name, value in now.items() if self.values.get(name, value) != value)
         return next(names, "")
@@ -260,13 +317,14 @@ NO_CODE = UserCode({}, {})
 
 
 def module_values(files: Container[str]) -> dict[str, str]:
-    """Hashes of the values of loaded modules whose files are among some."""
-    sent = user_modules()
+    """Hashes of the global values of loaded modules whose files are among some."""
     found = {}
     for name, module in [*sys.modules.items()]:
-        if getattr(module, "__file__", None) in files and module not in sent:
-            with suppress(Exception):  # what cannot be hashed is not compared
-                found[name] = Fingerprint().of(module)
+        if getattr(module, "__file__", None) in files:
+            for item, value in vars(module).items():
+                with suppress(Exception):  # what cannot be hashed is not compared
+                    if not item.startswith("__") and not isinstance(value, ModuleType):
+                        found[f"{name}.{item}"] = Fingerprint().of(value)
     return found
 
 

@@ -158,8 +158,8 @@ def run_key(run: AnyRun) -> str:
     replaces functions and classes of FLEdge. Of global values, it covers those that `Fingerprint`
     does. It does not cover data files and environment variables that this code reads, global values
     of FLEdge and libraries that it changes, code that data files name, such as pickles, libraries
-    that change without a new version, functions that numba has cached on disk, and attributes of
-    tensors and arrays.
+    that change without a new version, functions that numba has cached on disk, results that
+    `functools.cache` keeps, and attributes of tensors and arrays.
 
     Raises any exception if the run has no key: if it holds something that cannot be hashed, such as
     a lock, shares a generator of random numbers with other runs, or its code may import or run code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -15,13 +16,14 @@ import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 
+import cloudpickle
 import joblib
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -32,8 +34,8 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import NO_CODE, UserCode
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, key_and_code, run_key
-from policies.user_code import load_places, loaded_places, user_modules
+from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
+from policies.user_code import load_places, loaded_places
 from policies.user_files import is_user_file
 
 BACKENDS = "processes", "ray"
@@ -78,6 +80,7 @@ class _Attempt:
     code: UserCode
     checkpoint: Checkpoint | None
     model: Path | None
+    fledge: str = field(default_factory=code_hash)  # of FLEdge's code, in this process
 
     def stored(self) -> Record | None:
         """The record of an earlier command, if it is kept."""
@@ -363,8 +366,6 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
     import ray
     from ray.exceptions import OutOfMemoryError, WorkerCrashedError
 
-    for module in user_modules():
-        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     with _signals_of_workers(), _sigterm_blocked():
         address = os.environ.get("RAY_ADDRESS")
         if not address:
@@ -377,10 +378,10 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
         "NUMBA_NUM_THREADS": "1",  # as with joblib, one core a run
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),  # for the user's imports
     }
-    play = remote(max_retries=0, runtime_env={"env_vars": variables})(_play)
+    play = remote(max_retries=0, runtime_env={"env_vars": variables})(_play_sent)
     places = ray.put(loaded_places())
     coming = iter(attempts)
-    running = [play.remote(attempt, places) for attempt in islice(coming, workers)]
+    running = [play.remote(cloudpickle.dumps(one), places) for one in islice(coming, workers)]
     try:
         while running:
             (done,), running = ray.wait(running)
@@ -389,24 +390,31 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             except (OutOfMemoryError, WorkerCrashedError):
                 raise WorkerKilledError(workers) from None
             yield outcome
-            running += [play.remote(attempt, places) for attempt in islice(coming, 1)]
+            running += [play.remote(cloudpickle.dumps(one), places) for one in islice(coming, 1)]
     finally:
         ray.shutdown()
 
 
-def _play(attempt: _Attempt, places: Sequence[str] = ()) -> _Outcome:
-    """Play a run, in a process that has run the user's files."""
+def _play_sent(sent: bytes, places: Sequence[str]) -> _Outcome:
+    """Play a pickled run, in a process that loads the user's files first."""
     load_places(places)
+    return _play(pickle.loads(sent))
+
+
+def _play(attempt: _Attempt) -> _Outcome:
+    """Play a run."""
     try:
         before = attempt.key()
-        module = attempt.code.changed_module()
+        changed = attempt.code.changed_value()
         with _swallowed_signals():
             record = attempt.run.play(attempt.checkpoint, attempt.model)
         why = ""
-        if module:
+        if code_hash() != attempt.fledge:
+            why = "FLEdge's code has changed since this command began: run it again"
+        elif changed:
             why = (
-                f"the values of the module {module} changed after it was loaded, which resumed "
-                "runs and other processes do not see: keep them in the policy"
+                f"{changed} changed after its module was loaded, which resumed runs and other "
+                "processes do not see: keep it in the policy"
             )
         elif attempt.key() != before:
             why = "its code keeps values for the next run: keep them in the policy, and reset them"
@@ -426,6 +434,7 @@ def _begin(parent: int, places: list[str]) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    code_hash()  # of the code that this process has just imported
     load_places(places)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
 from policies.base import Policy, check_name, without_future
 from policies.benchmark.bounds import find_prices
-from policies.benchmark.fingerprint import Fingerprint
+from policies.benchmark.fingerprint import CopyError, Fingerprint
 from policies.benchmark.run import BoundRun, Run, differences
 
 # Most numbers in an array of a batch, which has one for each seed and device.
@@ -143,13 +142,18 @@ def _check_copy(policy: Policy) -> None:
             f"the policy {policy.name} cannot be copied: {reason(error)}. Make locks, open files "
             "and generators in reset, not before"
         ) from None
-    alike = True
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
-    if not any(hook in vars(kind) for kind in kinds for hook in _HOOKS):
-        return  # values of libraries may have copies that look different
-    with suppress(Exception):  # the runner says what cannot be hashed
-        # Not of the policies, whose code can use one of them as a global value.
-        alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
+    hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
+    alike = True
+    try:
+        Fingerprint().of(policy)
+        if hooked:  # values of libraries may have copies that look different
+            # Not of the policies, whose code can use one of them as a global value.
+            alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
+    except CopyError as error:
+        raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
+    except Exception:
+        pass
     if not alike:
         raise ValueError(
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "

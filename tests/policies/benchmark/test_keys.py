@@ -400,7 +400,8 @@ def test_fingerprint__of_fields_does_not_see_the_bytes_between():
         table = np.full(3 * kind.itemsize, between, dtype=np.uint8).view(kind)
         table["a"] = value
         table["b"]["c"] = table["b"]["d"] = 1
-        return Fingerprint().of([table, table[::2], table[1], table.view(np.recarray)])
+        parts = table, table[::2], table[1], table.view(np.recarray)
+        return [Fingerprint().of(part) for part in parts]
 
     assert tables(1.0, between=0) == tables(1.0, between=7) != tables(2.0, between=0)
 

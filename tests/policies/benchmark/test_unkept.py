@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import Scenario
-from policies import UniD, UniS, make_policy
-from policies.benchmark.run import Run, run_key
+from policies import UniD, UniS, evaluate, make_policy
+from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
@@ -166,7 +166,7 @@ def test_play_runs__keeps_nothing_of_changed_modules(tmp_path):
         "    def __init__(self, scenario):\n        super().__init__(scenario)\n"
         "        changed_by_mine.LEVEL = 0.9\n",
     )
-    with pytest.warns(RuntimeWarning, match="values of the module changed_by_mine changed"):
+    with pytest.warns(RuntimeWarning, match="changed after its module was loaded"):
         play_runs(runs, folder=tmp_path / "runs", workers=2)
     assert not list((tmp_path / "runs").iterdir())
 
@@ -183,7 +183,8 @@ class Remembers(UniS):
 
 def test_play_runs__keeps_nothing_of_code_that_remembers_runs(tmp_path):
     runs = [run_of(Remembers(SCENARIO), seed) for seed in (0, 1)]
-    with pytest.warns(RuntimeWarning, match="its code keeps values for the next run"):
+    why = "keeps values for the next run|Remembers changed after its module was loaded"
+    with pytest.warns(RuntimeWarning, match=why):
         play_runs(runs, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -223,3 +224,103 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
         warnings.simplefilter("error")
         play_runs(runs, folder=tmp_path / "runs", workers=2)
     assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+COPIED = """
+import numpy as np
+from policies import UniS
+
+class Mine(UniS):
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.boost = [1.0]
+        self.table = np.ones((2, 4))
+        {line}
+
+def counter():
+    count = 0
+    def add():
+        nonlocal count
+        count += 1
+    return add
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("self.rule = lambda gain: self.boost[0] * gain", "a function that uses its Mine"),
+        ("boost = self.boost; self.rule = lambda: boost", "a function that uses its list"),
+        ("self.rules = [lambda gain, it=self.table: it]", "a function that uses its ndarray"),
+        ("self.first, self.second = self.table", "two arrays that share memory"),
+        ("self.rule = counter()", "a function that assigns the nonlocal count"),
+        ("self.rule = lambda gain: gain / scenario.num_devices", ""),
+        ("self.rule = self.decide; self.first = self.table[0].copy()", ""),
+        ("self.first, self.second = np.ones((2, 4))", ""),
+    ],
+)
+def test_evaluate__refuses_policies_whose_copies_differ(tmp_path, line, why):
+    file = tmp_path / "mine.py"
+    file.write_text(COPIED.format(line=line))
+    refused = pytest.raises(ValueError, match=f"Mine cannot be copied: it holds {why}")
+    with refused if why else nullcontext():
+        evaluate([make_policy(f"{file}:Mine", SCENARIO)], SCENARIO, [0], gaps=False)
+
+
+RULES = """
+import enum, functools, threading
+from fl_edge_env import Allocation
+from policies import UniS
+
+KINDS = {}
+LOCK = threading.Lock()
+
+def register(kind):
+    KINDS[kind.__name__] = kind
+    return kind
+"""
+MODES = """
+from rules_of_modes import *
+
+class Mode(enum.Enum):
+    FAST = 1
+
+@functools.cache
+def mode():
+    return Mode.FAST
+
+@register
+class Fast:
+    pass
+
+class Mine(UniS):
+    def decide(self, observation):
+        alike = mode() is Mode.FAST and isinstance(KINDS["Fast"](), Fast)
+        f = self.scenario.f_max if alike else self.scenario.f_min
+        return Allocation(f, self.scenario.p_max, q=1 / 4)
+"""
+
+
+def test_play_runs__has_each_class_once_in_every_process(tmp_path):
+    (tmp_path / "rules_of_modes.py").write_text(RULES)
+    runs = runs_of_file(tmp_path / "mine.py", MODES)
+    here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
+    for one, other in zip(here, there, strict=True):
+        pd.testing.assert_frame_equal(one.rounds, other.rounds)
+
+
+def test_changed_value__is_found_in_a_module_with_a_lock(tmp_path):
+    (tmp_path / "rules_of_locks.py").write_text(f"{RULES}\nLEVEL = 1\n")
+    code = "import rules_of_locks\nfrom policies import UniS\n\nclass Mine(UniS):\n    pass\n"
+    (run, _) = runs_of_file(tmp_path / "mine.py", code)
+    _, code = key_and_code(run)
+    assert not code.changed_value()
+    sys.modules["rules_of_locks"].LEVEL = 2
+    assert code.changed_value() == "rules_of_locks.LEVEL"
+
+
+def test_play_runs__keeps_nothing_of_changed_code_of_fledge(tmp_path, monkeypatch):
+    monkeypatch.setattr("policies.benchmark.runner.code_hash", lambda: "of edited files")
+    with pytest.warns(RuntimeWarning, match="FLEdge's code has changed"):
+        play_runs([run_of(UniS(SCENARIO))], folder=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -50,21 +50,26 @@ def read_table(path: Path, names: Sequence[str]) -> Table:
     Raises `ValueError` for wrong or repeated columns, missing or surplus fields, or no rows.
     """
     check_regular(path)
+    texts: list[str] = []  # of all rows: as many lists as rows take a second to collect
+    numbers = []
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header, *rows = [*enumerate(csv.reader(file, strict=True), start=1)] or [(1, [])]
-    if sorted(header[1]) != sorted(names):
-        got = ", ".join(map(repr, header[1])) or "an empty row"  # quotes show spaces
-        raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
-    rows = [(number, row) for number, row in rows if any(row)]
-    if not rows:
+        reader = csv.reader(file, strict=True)
+        header = next(reader, [])
+        if sorted(header) != sorted(names):
+            got = ", ".join(map(repr, header)) or "an empty row"  # quotes show spaces
+            raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
+        for number, row in enumerate(reader, start=2):
+            if len(row) != len(names) and any(row):
+                raise ValueError(
+                    f"a row must have {len(names)} fields, got {','.join(row)!r} in row {number}"
+                )
+            if any(row):
+                texts += row
+                numbers.append(number)
+    if not numbers:
         raise ValueError("it must have rows, got none")
-    for number, row in rows:
-        if len(row) != len(names):
-            raise ValueError(
-                f"a row must have {len(names)} fields, got {','.join(row)!r} in row {number}"
-            )
-    columns = map(list, zip(*(row for _, row in rows), strict=True))
-    return Table(dict(zip(header[1], columns, strict=True)), [number for number, _ in rows])
+    columns = {name: texts[place :: len(names)] for place, name in enumerate(header)}
+    return Table(columns, numbers)
 
 
 def _number(text: str) -> float:

@@ -110,7 +110,8 @@ def _read(path: Path) -> pd.DataFrame:
 
     with as_value_error(f"cannot read the log {str(path)!r}: "):
         rows = read_table(path, COLUMNS)
-        table = pd.DataFrame({**rows.columns, "round": rows.numbers("round", COUNTED)})
+        table = pd.DataFrame({"round": rows.numbers("round", COUNTED)})
+        table["device"] = rows.columns["device"]
         for name in COLUMNS[2:]:
             table[name] = rows.numbers(name, POSITIVE, optional=name in _TIMES)
         rows.check("device", table["device"] != "", "be a name")

@@ -19,6 +19,14 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111 - keeps an unknown ~user
 
 
+def user_cache() -> Path:
+    """FLEdge's folder in the user's cache, which may not exist yet."""
+    cache = user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    if cache.parts[0] == "~":  # a user without HOME and an entry
+        cache = Path(".cache")
+    return cache / "fl-edge"
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`, renamed to `path` if the block succeeds.

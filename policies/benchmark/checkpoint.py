@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_path
+from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
 from policies.benchmark.fingerprint import NO_CODE, UserCode
 
 
@@ -45,10 +44,7 @@ class Checkpoint:
     @property
     def path(self) -> Path:
         """The file."""
-        cache = user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-        if cache.parts[0] == "~":  # a user without HOME and an entry
-            cache = Path(".cache")
-        return cache / "fl-edge" / f"{self.key}.checkpoint"
+        return user_cache() / f"{self.key}.checkpoint"
 
     def save(self, run: object, given: Mapping[str, object]) -> None:
         """Replace the checkpoint; warn once if that fails.

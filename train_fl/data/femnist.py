@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_edge_env.files import as_value_error
+from fl_edge_env.files import as_value_error, atomic_path, user_cache
 from fl_edge_env.typing import IntArray
 from train_fl.data.dataset import Dataset, DataSource
 
@@ -45,17 +46,15 @@ def femnist(source: DataSource) -> Dataset:
         If files are missing, damaged or copies of each other, or there are too few writers.
     """
     paths = _find_files(source.folder)
-    counts: Counter[str] = Counter()
-    for path in paths:
-        with _naming(path):
-            counts.update({writer: len(person["y"]) for writer, person in _people(path).items()})
+    # Each file twice, which takes less memory than all files at once.
+    counts = Counter(writer for path in paths for writer in _read(path)["writers"].tolist())
     rng = np.random.default_rng(source.seed)
     pieces: dict[str, list[_Samples]] = {w: [] for w in _draw_writers(counts, source, rng)}
     for path in paths:
-        with _naming(path):
-            for writer, person in _people(path).items():
-                if writer in pieces and person["y"]:
-                    pieces[writer].append(_samples(person))
+        writers, images, labels = _read(path).values()
+        for writer, parts in pieces.items():
+            own = writers == writer
+            parts.append((images[own], labels[own]))
     return _split([_distinct(writer, parts) for writer, parts in pieces.items()], rng)
 
 
@@ -83,28 +82,42 @@ def _find_files(folder: Path) -> list[Path]:
     return [path for path in found if path.parent in places]
 
 
-def _naming(path: Path) -> AbstractContextManager[None]:
-    return as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): regenerate it")
+def _read(path: Path) -> dict[str, Any]:
+    """The arrays of a file: `writers`, `images` and `labels` of its samples.
+
+    LEAF's text takes long to read, so the user's cache keeps the arrays under a hash of the file
+    and of this module.
+    """
+    content = path.read_bytes()
+    key = hashlib.sha256(Path(__file__).read_bytes() + content).hexdigest()
+    kept = user_cache() / f"{key}.npz"
+    # Without it, or if it is damaged, which can raise anything.
+    with suppress(Exception), kept.open("rb") as file:
+        return dict(np.load(file))
+    with as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): regenerate it"):
+        arrays = _arrays(json.loads(content)["user_data"])
+    with suppress(OSError):  # a full or read-only disk
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with atomic_path(kept) as temporary:
+            np.savez_compressed(temporary, **arrays)
+    return arrays
 
 
-def _people(path: Path) -> dict[str, Any]:
-    """The pixels ``x`` and classes ``y`` of each writer in a file."""
-    people: dict[str, Any] = json.loads(path.read_bytes())["user_data"]
-    return people
-
-
-def _samples(person: dict[str, Any]) -> _Samples:
-    images = np.array(person["x"]).reshape(-1, 1, 28, 28)
-    labels = np.array(person["y"])
-    if images.dtype.kind not in "if":
-        raise ValueError(f"pixels must be numbers, got {images.dtype}")
-    if labels.shape != images.shape[:1] or not all(type(label) is int for label in person["y"]):
-        raise ValueError(f"{len(images)} images have {labels.dtype} labels of shape {labels.shape}")
-    if labels.min() < 0 or labels.max() >= _NUM_CLASSES:
-        raise ValueError("labels must be from 0 to 61")
-    if not np.all((images >= 0) & (images <= 1)):  # NaN fails
-        raise ValueError("pixels must be from 0 to 1")
-    return images.astype(np.float32), labels
+def _arrays(people: dict[str, Any]) -> dict[str, Any]:
+    """Check and convert the pixels ``x`` and classes ``y`` of each writer."""
+    rows = [
+        (writer, *sample)
+        for writer, person in people.items()
+        for sample in zip(person["x"], person["y"], strict=True)
+    ]
+    writers, pixels, labels = zip(*rows, strict=True)
+    images = np.array(pixels).reshape(len(rows), 1, 28, 28)
+    if images.dtype.kind not in "if" or not np.all((images >= 0) & (images <= 1)):  # NaN fails
+        raise ValueError("pixels must be numbers from 0 to 1")
+    if not all(type(label) is int and 0 <= label < _NUM_CLASSES for label in labels):
+        raise ValueError("labels must be integers from 0 to 61")
+    images = images.astype(np.float32)
+    return {"writers": np.array(writers), "images": images, "labels": np.array(labels)}
 
 
 def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Generator) -> list[str]:
@@ -121,13 +134,13 @@ def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Gener
 def _distinct(writer: str, parts: list[_Samples]) -> _Samples:
     """A writer's samples without LEAF's repeated one; `ValueError` if there are more copies."""
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    rows = np.column_stack([images.reshape(len(images), -1), labels])
-    first = np.sort(np.unique(rows, axis=0, return_index=True)[1])
-    repeated = len(rows) - len(first)
+    samples = [(image.tobytes(), label) for image, label in zip(images, labels, strict=True)]
+    first = [samples.index(sample) for sample in dict.fromkeys(samples)]
+    repeated = len(samples) - len(first)
     if repeated > _MOST_REPEATED * len(first):
         raise ValueError(
-            f"{repeated} of the {len(rows)} samples of the writer {writer} are copies of others: "
-            "remove the copied files"
+            f"{repeated} of the {len(samples)} samples of the writer {writer} are copies of "
+            "others: remove the copied files"
         )
     return images[first], labels[first]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gzip
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +14,14 @@ from torch.nn.functional import pad
 
 from fl_edge_env.files import as_value_error
 from train_fl.data.dataset import Dataset, DataSource
+
+_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
 def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with scikit-learn
@@ -31,17 +41,33 @@ def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with sciki
 def fashion_mnist(source: DataSource) -> Dataset:
     """Fashion-MNIST: 60,000 grey images of 28 by 28 pixels to train and 10,000 to test.
 
+    Its four files, compressed or not, are in ``FashionMNIST/raw``, in the folder itself, or where
+    Debian's package ``dataset-fashion-mnist`` installs them.
+
     Raises
     ------
     ValueError
-        If a file in ``FashionMNIST/raw`` is missing or damaged.
+        If a file is missing or damaged.
     """
-    from torchvision.datasets import FashionMNIST  # takes longer to import than torch
+    folders = source.folder / "FashionMNIST/raw", source.folder, _DEBIAN
+    with _reading("FashionMNIST", folders[0]):
+        if source.download:
+            from torchvision.datasets import FashionMNIST  # takes longer to import than torch
 
-    splits = _read(source, FashionMNIST, "FashionMNIST/raw")
-    train, test = standardise(*(split.data[:, None].float() / 255 for split in splits))
-    labels = [split.targets for split in splits]
-    return Dataset("fashion_mnist", train, labels[0], test, labels[1], num_classes=10)
+            FashionMNIST(source.folder, download=True)
+        folder = next((one for one in folders if [*one.glob(f"{_FILES[0]}*")]), folders[0])
+        train, labels, test, test_labels = (_idx(folder / name) for name in _FILES)
+    train, test = standardise(*(images[:, None].float() / 255 for images in (train, test)))
+    return Dataset("fashion_mnist", train, labels.long(), test, test_labels.long(), num_classes=10)
+
+
+def _idx(path: Path) -> Tensor:
+    """The bytes of a file in the format IDX, which may be compressed: ``path`` or ``path.gz``."""
+    packed = path.with_name(f"{path.name}.gz")
+    content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+    values = np.frombuffer(content, np.uint8, offset=4 + shape.nbytes)
+    return torch.from_numpy(values.reshape(shape).copy())
 
 
 def cifar10(source: DataSource) -> Dataset:
@@ -57,7 +83,9 @@ def cifar10(source: DataSource) -> Dataset:
     """
     from torchvision.datasets import CIFAR10
 
-    splits = _read(source, CIFAR10, CIFAR10.base_folder)
+    with _reading("CIFAR10", source.folder / CIFAR10.base_folder):
+        known = CIFAR10(source.folder, download=source.download)
+        splits = known, CIFAR10(source.folder, train=False)
     train, test = standardise(
         *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)
     )
@@ -67,16 +95,9 @@ def cifar10(source: DataSource) -> Dataset:
     )
 
 
-def _read(source: DataSource, kind: Any, place: str) -> tuple[Any, Any]:
-    """The training and test split of a torchvision data set whose files are in `place`."""
-    folder = source.folder / place
-    name = kind.__name__
+def _reading(name: str, folder: Path) -> AbstractContextManager[None]:
     remedy = "put its files there, give --download, or run without training (--no-train)"
-    if not source.download and not folder.is_dir():
-        raise ValueError(f"there is no folder {str(folder)!r} with the data of {name}: {remedy}")
-    with as_value_error(f"cannot read {name} in {str(folder)!r} (", f"): {remedy}"):
-        train = kind(source.folder, train=True, download=source.download)
-        return train, kind(source.folder, train=False)
+    return as_value_error(f"cannot read {name} in {str(folder)!r} (", f"): {remedy}")
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,8 @@ from train_fl import Dataset
 from train_fl.data.dataset import DataSource
 from train_fl.data.femnist import femnist
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 # Writers in the order of their names; the second and the last but one have too few samples.
 SIZES = {"f0_1": 50, "f0_2": 49, "f1_0": 55, "f1_1": 67, "f1_3": 65, "f2_0": 4, "f3_9": 71}
 ELIGIBLE = [writer for writer, size in SIZES.items() if size >= 50]
@@ -185,6 +187,21 @@ def test_femnist__repeated_samples_are_used_once(tmp_path, share):
     else:
         with pytest.raises(ValueError, match=f"{again.stop} of the .* samples of the writer a are"):
             load(tmp_path)
+
+
+def test_femnist__reads_the_text_of_a_file_once(tmp_path, cache, monkeypatch):
+    write_json(tmp_path / "0.json", leaf(ALONE))
+    expected = load(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "loads", lambda _: pytest.fail("reads it again"))
+        assert_equal(load(tmp_path), expected)
+    (kept,) = cache.iterdir()
+    kept.write_bytes(kept.read_bytes().replace(b"\0", b"\1"))  # damaged
+    assert_equal(load(tmp_path), expected)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))  # no folder
+    assert_equal(load(tmp_path), expected)
+    write_json(tmp_path / "0.json", leaf({"a": make_samples(1, 50)}))
+    assert signatures(load(tmp_path).train_inputs)[0, 0] == 1
 
 
 def test_femnist__what_the_folder_lacks_is_told(folder, tmp_path):

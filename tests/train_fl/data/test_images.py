@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import pickle
 import re
@@ -40,23 +41,25 @@ def test_digits__train_and_test_share_no_image():
     assert set(dataset.test_targets.tolist()) == set(range(10))
 
 
-def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, monkeypatch):
-    # What is there is not fetched.
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("downloads"))
+@pytest.mark.parametrize(
+    ("place", "kind"), [("FashionMNIST/raw", ""), ("FashionMNIST/raw", ".gz"), ("", ".gz")]
+)
+def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, place, kind):
     rng = np.random.default_rng(0)
-    folder = tmp_path / "FashionMNIST" / "raw"
-    folder.mkdir(parents=True)
+    folder = tmp_path / place
+    folder.mkdir(parents=True, exist_ok=True)
     arrays = {
         name: rng.integers(0, 256 if "images" in name else 10, shape) for name, shape in IDX.items()
     }
     for name, array in arrays.items():
         header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-        (folder / name).write_bytes(header + array.astype(np.uint8).tobytes())
-    dataset = fashion_mnist(DataSource(tmp_path, download=True))
+        content = header + array.astype(np.uint8).tobytes()
+        (folder / f"{name}{kind}").write_bytes(gzip.compress(content) if kind else content)
+    dataset = fashion_mnist(DataSource(tmp_path))
     assert dataset.num_classes == 10
     images = [arrays[name][:, None] / 255 for name in list(IDX)[::2]]
     assert_data(dataset, images, [arrays[name] for name in list(IDX)[1::2]])
-    (folder / name).write_bytes(b"damaged")  # the last one, which holds test labels
+    (folder / f"{name}{kind}").write_bytes(b"damaged")  # the last one, which holds test labels
     with pytest.raises(ValueError, match=r"^cannot read FashionMNIST "):
         fashion_mnist(DataSource(tmp_path))
 

@@ -53,8 +53,11 @@ def draw(
     member = np.zeros(scenario.num_devices, dtype=np.bool_)
     if outcome is not None:
         member[outcome.cohort[outcome.cohort >= 0]] = True
-    places = np.argsort(member, kind="stable")  # the cohort last, in front of the others
-    colors = np.where(member[places], _COHORT, _OTHERS)
+    # Three points for each bar; the cohort last, in front of the others.
+    bars = {
+        color: np.repeat(np.flatnonzero(own), 3)
+        for color, own in ((_OTHERS, ~member), (_COHORT, member))
+    }
     panels = _panels(scenario, observation, member, decision, outcome)
     with mpl.rc_context(mpl.rcParamsDefault):
         figure = Figure((_WIDTH / _DPI, _HEIGHT / _DPI), dpi=_DPI)
@@ -64,7 +67,11 @@ def draw(
         room = (_RIGHT - _LEFT) * figure.get_figwidth() * 72  # [pt]
         bar = max(0.8 * room / scenario.num_devices, 1.0)
         for axes, panel in zip(rows, panels, strict=True):
-            axes.vlines(places, panel.bottom, panel.values[places], colors, linewidth=bar)
+            for color, devices in bars.items():
+                ends = panel.values[devices]
+                ends[::3] = panel.bottom
+                ends[2::3] = np.nan  # a gap in the line, which is faster than a line for each bar
+                axes.plot(devices, ends, color=color, lw=bar, solid_capstyle="butt", snap=True)
             axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
             axes.yaxis.set_label_coords(-0.055, 0.5)
             axes.spines[["top", "right"]].set_visible(False)

@@ -13,6 +13,7 @@ from torch import nn
 from fl_edge_env import Scenario
 from tests.support import torch_seeded
 from train_fl.models import (
+    HalvingPool,
     SharedGroupNorm,
     check_maker,
     digits_cnn,
@@ -45,6 +46,14 @@ def test_network__has_the_size_of_the_paper(make_model, shape, num_classes, size
     assert together.shape == (2, num_classes)
     assert not torch.allclose(together[0], together[1])
     torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("side", [8, 9])
+def test_halving_pool__gives_the_same_without_gradients(side):
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, side, side)))
+    with torch.no_grad():
+        pooled = HalvingPool(2)(images)
+    assert torch.equal(pooled, HalvingPool(2)(images))
 
 
 @pytest.mark.parametrize("num_channels", [32, 96])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,6 @@ _NUM_CLASSES = 62
 # LEAF's scripts split samples into these folders, and repeat the first sample of each writer.
 _HALVES = {"train", "test"}
 _MOST_REPEATED = 0.1  # more repeated samples than this fraction mean copied files
-
-# Pixels in [0, 1] of shape (samples, 1, 28, 28), and classes.
-_Samples = tuple[NDArray[np.float32], IntArray]
 
 
 def femnist(source: DataSource) -> Dataset:
@@ -49,13 +45,32 @@ def femnist(source: DataSource) -> Dataset:
     # Each file twice, which takes less memory than all files at once.
     counts = Counter(writer for path in paths for writer in _read(path)["writers"].tolist())
     rng = np.random.default_rng(source.seed)
-    pieces: dict[str, list[_Samples]] = {w: [] for w in _draw_writers(counts, source, rng)}
+    drawn = _draw_writers(counts, source, rng)
+    parts = []
     for path in paths:
-        writers, images, labels = _read(path).values()
-        for writer, parts in pieces.items():
-            own = writers == writer
-            parts.append((images[own], labels[own]))
-    return _split([_distinct(writer, parts) for writer, parts in pieces.items()], rng)
+        arrays = _read(path)
+        own = np.isin(arrays["writers"], drawn)
+        parts.append([array[own] for array in arrays.values()])
+    writers, images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    train: list[int] = []
+    test: list[int] = []
+    for writer in drawn:
+        rows = np.flatnonzero(writers == writer)
+        order = rng.permutation(_distinct(writer, rows, images, labels))
+        held_out = round(_HELD_OUT * len(order))
+        test += order[:held_out].tolist()
+        train += order[held_out:].tolist()
+    pixels = torch.from_numpy(images)
+    targets = torch.from_numpy(labels)
+    return Dataset(
+        "femnist",
+        pixels[train],
+        targets[train],
+        pixels[test],
+        targets[test],
+        num_classes=_NUM_CLASSES,
+        train_writers=np.searchsorted(drawn, writers[train]),
+    )
 
 
 def _find_files(folder: Path) -> list[Path]:
@@ -131,38 +146,15 @@ def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Gener
     return [eligible[index] for index in np.sort(drawn)]
 
 
-def _distinct(writer: str, parts: list[_Samples]) -> _Samples:
-    """A writer's samples without LEAF's repeated one; `ValueError` if there are more copies."""
-    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    samples = [(image.tobytes(), label) for image, label in zip(images, labels, strict=True)]
-    first = [samples.index(sample) for sample in dict.fromkeys(samples)]
-    repeated = len(samples) - len(first)
+def _distinct(
+    writer: str, rows: IntArray, images: NDArray[np.float32], labels: IntArray
+) -> IntArray:
+    """The rows of a writer without LEAF's repeated one; `ValueError` if there are more copies."""
+    first = {(images[row].tobytes(), labels[row]): row for row in rows[::-1]}
+    repeated = len(rows) - len(first)
     if repeated > _MOST_REPEATED * len(first):
         raise ValueError(
-            f"{repeated} of the {len(samples)} samples of the writer {writer} are copies of "
-            "others: remove the copied files"
+            f"{repeated} of the {len(rows)} samples of the writer {writer} are copies of others: "
+            "remove the copied files"
         )
-    return images[first], labels[first]
-
-
-def _split(people: Iterable[_Samples], rng: np.random.Generator) -> Dataset:
-    """Hold out a tenth of each writer's samples."""
-    train: list[tuple[Any, ...]] = []
-    test: list[tuple[Any, ...]] = []
-    for writer, (images, labels) in enumerate(people):
-        order = rng.permutation(len(labels))
-        held_out = round(_HELD_OUT * len(labels))
-        for part, chosen in ((test, order[:held_out]), (train, order[held_out:])):
-            part.append((images[chosen], labels[chosen], np.full(len(chosen), writer)))
-    (images, labels, writers), (test_images, test_labels, _) = (
-        [np.concatenate(arrays) for arrays in zip(*part, strict=True)] for part in (train, test)
-    )
-    return Dataset(
-        "femnist",
-        torch.from_numpy(images),
-        torch.from_numpy(labels),
-        torch.from_numpy(test_images),
-        torch.from_numpy(test_labels),
-        num_classes=_NUM_CLASSES,
-        train_writers=writers,
-    )
+    return np.sort([*first.values()])

@@ -49,13 +49,14 @@ def fashion_mnist(source: DataSource) -> Dataset:
     ValueError
         If a file is missing or damaged.
     """
-    folders = source.folder / "FashionMNIST/raw", source.folder, _DEBIAN
-    with _reading("FashionMNIST", folders[0]):
+    raw = source.folder / "FashionMNIST/raw"
+    folders = [raw] if source.download else [raw, source.folder, _DEBIAN]
+    folder = next((one for one in folders if [*one.glob(f"{_FILES[0]}*")]), raw)
+    with _reading("FashionMNIST", folder):
         if source.download:
             from torchvision.datasets import FashionMNIST  # takes longer to import than torch
 
             FashionMNIST(source.folder, download=True)
-        folder = next((one for one in folders if [*one.glob(f"{_FILES[0]}*")]), folders[0])
         train, labels, test, test_labels = (_idx(folder / name) for name in _FILES)
     train, test = standardise(*(images[:, None].float() / 255 for images in (train, test)))
     return Dataset("fashion_mnist", train, labels.long(), test, test_labels.long(), num_classes=10)

@@ -41,9 +41,16 @@ def test_digits__train_and_test_share_no_image():
     assert set(dataset.test_targets.tolist()) == set(range(10))
 
 
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Where Debian's package installs its files, which is not this machine's folder."""
+    monkeypatch.setattr("train_fl.data.images._DEBIAN", tmp_path / "package")
+
+
 @pytest.mark.parametrize(
-    ("place", "kind"), [("FashionMNIST/raw", ""), ("FashionMNIST/raw", ".gz"), ("", ".gz")]
+    ("place", "kind"), [("FashionMNIST/raw", ""), ("", ".gz"), ("package", ".gz")]
 )
+@pytest.mark.usefixtures("package")
 def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, place, kind):
     rng = np.random.default_rng(0)
     folder = tmp_path / place
@@ -60,7 +67,7 @@ def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, place, kind):
     images = [arrays[name][:, None] / 255 for name in list(IDX)[::2]]
     assert_data(dataset, images, [arrays[name] for name in list(IDX)[1::2]])
     (folder / f"{name}{kind}").write_bytes(b"damaged")  # the last one, which holds test labels
-    with pytest.raises(ValueError, match=r"^cannot read FashionMNIST "):
+    with pytest.raises(ValueError, match=f"^cannot read FashionMNIST in '{folder}' "):
         fashion_mnist(DataSource(tmp_path))
 
 
@@ -99,6 +106,7 @@ def test_cifar10__holds_every_image_of_every_batch(tmp_path, monkeypatch):
         (cifar10, "CIFAR10", "cifar-10-batches-py"),
     ],
 )
+@pytest.mark.usefixtures("package")
 @pytest.mark.parametrize("error", [urllib.error.URLError("x"), http.client.IncompleteRead(b"")])
 def test_download__is_tried_if_asked_for_and_told_where_it_fails(
     tmp_path, monkeypatch, load, name, place, error

@@ -59,8 +59,10 @@ class Quickest(Selector):
         self._powers = np.geomspace(scenario.p_min, scenario.p_max, _POWERS)
         # Times fall with gains, so the median of the times is the time at the median of the gains.
         rounds = max(_LEAST_ROUNDS, _SAMPLED // scenario.num_devices)
-        gains = scenario.channel.sample(np.random.default_rng(0), rounds, scenario.num_devices)
-        gain = np.median(gains, axis=0)
+        rng = np.random.default_rng(0)
+        gain = np.median(
+            scenario.channel.sample(rng, rounds, scenario.num_devices), axis=0, overwrite_input=True
+        )
         self._typical_time = physics.time_and_energy(gain, *self.resources(gain), scenario)[0]
         self._order = np.argsort(self._typical_time, kind="stable")
         ordered = self._target[self._order]
@@ -99,6 +101,8 @@ class Quickest(Selector):
         rounds = candidates.number - 1
         ahead = count - self._target * rounds
         score = candidates.time / self._typical_time + self._catch_up * ahead
+        if len(self._starts) == 1:
+            return smallest(score, candidates.available, self.scenario.cohort_size)
         served = np.add.reduceat(count[..., self._order], self._starts, axis=-1)
         turn = np.argmax(self._group_target * rounds - served, axis=-1)[..., None]
         place = np.argsort(np.lexsort((score, self._group != turn), axis=-1), axis=-1)

@@ -106,7 +106,7 @@ class Scheduler(Policy):
         """Let the selector choose, then compute f and p; see `Policy.decide`."""
         scenario = self.scenario
         gain, queue = check_state(*gains_and_queues(observation), scenario)
-        f, p, *_ = self._resources(gain, queue, scenario, None)
+        f, p, *parts = self._resources(gain, queue, scenario, None)
         time, energy = physics.time_and_energy(gain, f, p, scenario)
         available = available_devices(observation)
         if available is None:
@@ -120,7 +120,8 @@ class Scheduler(Policy):
         # Check the cohort before the rule sees it, with f and p that do not depend on it.
         named = Allocation(f, p, cohort=chosen).of_shape(gain.shape)
         named.validate(scenario)
-        f, p, *parts = self._resources(gain, queue, scenario, named.participates)
+        if self.selector.resources is None:
+            f, p, *parts = self._resources(gain, queue, scenario, named.participates)
         bandwidth = parts[0] if parts else None
         first = None
         if self.selector.first is not None:

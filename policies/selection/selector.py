@@ -74,7 +74,7 @@ class Selector(Named):
         The same for `update_norms`.
     resources : callable or None
         The selector's own rule for f and p, see `policies.resources.ResourceRule`; None leaves them
-        to the scheduler.
+        to the scheduler. For a chosen cohort it is called once, before the cohort is known.
     weights : ndarray or None, shape (N,)
         Weights of the participants' updates; None gives each its share of the cohort's data.
     first : int or None

@@ -359,3 +359,12 @@ def test_scheduler__a_rule_of_ones_own_is_one_method():
     check_policy(policy)
     counts = participations(cohorts_of(policy, SMALL), SMALL)
     assert counts.max() - counts.min() <= 1  # the lowest energy queue is the one longest unused
+
+
+def test_scheduler__asks_a_selector_s_own_rule_once():
+    selector = Quickest(SMALL)
+    own = selector.resources
+    asked = []
+    selector.resources = lambda *state: asked.append(state) or own(*state)
+    played(Scheduler(selector), SMALL.replace(num_rounds=5))
+    assert len(asked) == 5

@@ -33,7 +33,7 @@ from policies.p2 import solve_p2
 # with very many devices there are fewer rounds.
 _PRICE_ROUNDS = 2000
 _PRICE_NUMBERS = _PRICE_ROUNDS * 2000
-_LEAST_PRICE_ROUNDS = 200
+_LEAST_PRICE_ROUNDS = 50
 # Step of that search: V is this multiple of the mean squared budget over the nominal penalty. The
 # prices are then within a few per cent of their limits after some hundred rounds.
 _PRICE_NU = 1e4

@@ -42,6 +42,7 @@ class Options(NamedTuple):
     latest: float  # the longest that a round may take
     tolerance: float
     bound_only: bool
+    cohort_only: bool
 
 
 class Decisions(NamedTuple):
@@ -77,7 +78,7 @@ def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: 
     """Solve the problem of each round, or only bound its optimal value.
 
     If no device can finish by ``latest``, decisions ignore it, and with `bound_only` the bound is
-    infinite.
+    infinite. With `cohort_only` the other devices get f_min and p_min.
     """
     rounds = Rounds(*rounds)
     options = Options(*options)
@@ -113,7 +114,11 @@ def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: 
                 value += t[QUEUE, n] * energy - t[PARTICIPATION, n]
         for n in range(num_devices):
             if not participates[row, n]:
-                f[row, n], p[row, n] = on_time(longest, tangents[START, n], n, t)[:2]
+                if options.cohort_only:
+                    f[row, n] = t[F_MIN, n]
+                    p[row, n] = t[P_MIN, n]
+                else:
+                    f[row, n], p[row, n] = on_time(longest, tangents[START, n], n, t)[:2]
         objective[row] = value + problem.V * longest
         lower[row] = min(lower[row], objective[row])
         deadline[row] = longest

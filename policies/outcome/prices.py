@@ -26,11 +26,16 @@ from policies.outcome.solver import solve_round
 # Iterations of the ascent in each stage. A stage continues from the previous one, and is skipped
 # once the constraints are met.
 _STAGES = (50, 200, 300)
-# Rounds drawn in each iteration, and the most rounds times devices: with very many devices there
-# are fewer rounds.
+# Rounds drawn in each iteration, and the most rounds times devices and times K: with very many
+# devices, or large cohorts, there are fewer rounds.
 _BATCH = 64
 _BATCH_NUMBERS = _BATCH * 2000
+_BATCH_PARTICIPATIONS = _BATCH * 10
 _LEAST_BATCH = 2
+# The most rounds times devices in a stage, which is skipped if it needs more.
+_STAGE_NUMBERS = 120_000_000
+# The most gains from which the head start of slow devices is estimated.
+_HEAD_START_NUMBERS = 1 << 24
 # Proven relative distance of each of these rounds to its optimum.
 _TOLERANCE = 1e-4
 # Tolerated relative violation of the constraints, as root mean square over devices.
@@ -92,6 +97,11 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
     Steps decrease over the iterations, and the second half of the iterates is averaged (Polyak and
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
     """
+    return _ascend(scenario)
+
+
+def _ascend(scenario: Scenario) -> DualPrices:
+    """Run the search of `outcome_prices`."""
     rng = np.random.default_rng(0)
     target = lyapunov.participation_target(scenario)
     allowed = scenario.energy_budget_j / target  # energy of a participation
@@ -111,7 +121,10 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
     m = np.full(scenario.num_devices, common)
     level = play_sample(scenario, rng, m, level + m * energy).time
     u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
+    size = _sample_size(scenario)
     for length in _STAGES:
+        if length * size * scenario.num_devices > _STAGE_NUMBERS:
+            break
         sums = np.zeros((4, scenario.num_devices))  # of m, u, participation and energy
         for index in range(length):
             sample = play_sample(scenario, rng, m, u + m * allowed + level)
@@ -126,7 +139,7 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
             if index >= length // 2:
                 sums += m, u, sample.participation, sample.energy
         m, u, participation, energy = sums / (length - length // 2)
-        rounds = _sample_size(scenario) * (length - length // 2)
+        rounds = size * (length - length // 2)
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
     return DualPrices(_rounded(m), _rounded(u + m * allowed + level))
@@ -153,7 +166,8 @@ def _head_start(
     It is the excess of a device's time over the median device's in the best fraction rho of its
     rounds, divided among the K devices of a round.
     """
-    gains = scenario.channel.sample(rng, _BATCH, scenario.num_devices)
+    rounds = min(_BATCH, max(_LEAST_BATCH, _HEAD_START_NUMBERS // scenario.num_devices))
+    gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
     time, _ = physics.time_and_energy(gains, scenario.f_max, scenario.p_max, scenario)
     least = np.empty(scenario.num_devices)
     order = np.argsort(target, kind="stable")
@@ -181,8 +195,10 @@ def _pooled(values: FloatArray, groups: IntArray) -> FloatArray:
 
 
 def _sample_size(scenario: Scenario) -> int:
-    """Number of rounds in a sample, which is smaller with very many devices."""
-    return min(_BATCH, max(_LEAST_BATCH, _BATCH_NUMBERS // scenario.num_devices))
+    """Number of rounds in a sample, which is smaller with very many devices or a large cohort."""
+    most = _BATCH_NUMBERS // scenario.num_devices
+    most = min(most, _BATCH_PARTICIPATIONS // scenario.cohort_size)
+    return min(_BATCH, max(_LEAST_BATCH, most))
 
 
 def play_sample(
@@ -198,7 +214,16 @@ def play_sample(
     available = None
     if scenario.drops_out:
         available = draw_available(rng, rounds, scenario.availability)
-    solution = solve_round(gains, m, z, scenario, V=1.0, tolerance=tolerance, available=available)
+    solution = solve_round(
+        gains,
+        m,
+        z,
+        scenario,
+        V=1.0,
+        tolerance=tolerance,
+        available=available,
+        cohort_only=True,
+    )
     _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     return Sample(
         float(np.mean(solution.deadline)),
@@ -249,6 +274,7 @@ def _is_settled(
 
 
 def _rounded(prices: FloatArray) -> FloatArray:
-    rounded = np.array([float(f"{price:.4g}") for price in prices])
+    values, index = np.unique(prices, return_inverse=True)
+    rounded = np.array([float(f"{price:.4g}") for price in values])[index]
     rounded.flags.writeable = False  # the cache shares it
     return rounded

@@ -76,6 +76,7 @@ def solve_round(
     V: float | None = None,
     tolerance: float = 1e-6,
     available: BoolArray | None = None,
+    cohort_only: bool = False,
 ) -> RoundSolution:
     """Choose a cohort, its frequencies and powers, and prove the distance to the optimum.
 
@@ -100,6 +101,8 @@ def solve_round(
     available : ndarray of bool, shape (N,) or (B, N), optional
         Devices that may be in the cohort, at least one in each round; all by default. K does not
         depend on it.
+    cohort_only : bool
+        Give the devices outside the cohort f_min and p_min, which is faster.
 
     Returns
     -------
@@ -115,7 +118,7 @@ def solve_round(
     """
     rounds, shape = check_rounds(channel_gain, energy_queue, scenario, V)
     options = (participation_queue, available, scenario.deadline_s, tolerance)
-    decisions = _search(rounds, shape, *options)
+    decisions = _search(rounds, shape, *options, cohort_only=cohort_only)
     if len(shape) == 2:
         return RoundSolution(*decisions, rounds.V)
     f, p, participates, deadline, objective, lower = (values[0] for values in decisions)
@@ -179,6 +182,7 @@ def _search(
     tolerance: float,
     *,
     bound_only: bool = False,
+    cohort_only: bool = False,
 ) -> Decisions:
     """Check the other arguments, and run the kernel's search over the rounds."""
     from policies.outcome import kernel  # here, because numba takes half a second to import
@@ -195,7 +199,7 @@ def _search(
         if not mask.any(axis=-1).all():
             raise ValueError("available must contain at least one device in every round, got none")
     tolerance = number_in(PROBABILITY, "tolerance", tolerance)
-    options = kernel.Options(rows(queues), mask, latest, tolerance, bound_only)
+    options = kernel.Options(rows(queues), mask, latest, tolerance, bound_only, cohort_only)
     f = np.empty_like(rounds.queue)
     p = np.empty_like(rounds.queue)
     participates = np.empty(f.shape, np.bool_)

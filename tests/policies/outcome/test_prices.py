@@ -80,6 +80,31 @@ def test_outcome_prices__are_equal_for_exchangeable_devices(prices):
     assert far > 1.05 * near
 
 
+def test_outcome_prices__bound_as_well_with_few_rounds(prices, monkeypatch):
+    monkeypatch.setattr(prices_module, "_BATCH_PARTICIPATIONS", 12)
+    assert prices_module._sample_size(UNEVEN) == 6
+    few = prices_module._ascend(UNEVEN)
+    assert dual(UNEVEN, *few) == pytest.approx(dual(UNEVEN, *prices), rel=2e-3)
+
+
+@pytest.mark.parametrize("num_devices", [2_000, 2_001, 10**5])
+@pytest.mark.parametrize("cohort_size", [10, 11, 2_000])
+def test_sample_size__limits_gains_and_participations(num_devices, cohort_size):
+    scenario = Scenario.cifar10(num_devices=num_devices, cohort_size=cohort_size)
+    rounds = prices_module._sample_size(scenario)
+    assert (rounds == 64) == (num_devices <= 2000 and cohort_size <= 10)
+    assert rounds == 2 or rounds * max(64 * num_devices / 128_000, cohort_size / 10) <= 64
+
+
+def test_outcome_prices__skip_a_stage_of_too_many_numbers(monkeypatch):
+    stages = prices_module._STAGES
+    monkeypatch.setattr(prices_module, "_STAGES", stages[:1])
+    first = prices_module._ascend(UNEVEN)
+    monkeypatch.setattr(prices_module, "_STAGES", stages)
+    monkeypatch.setattr(prices_module, "_STAGE_NUMBERS", stages[0] * 64 * UNEVEN.num_devices)
+    np.testing.assert_array_equal(prices_module._ascend(UNEVEN), first)
+
+
 @pytest.mark.parametrize(("spent", "took_part"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5), (2.0, 0.5)])
 def test_prices__settle_if_energy_and_participation_do(spent, took_part):
     scenario = Scenario.cifar10(num_devices=10)

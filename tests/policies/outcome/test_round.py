@@ -276,3 +276,14 @@ def test_solve_round__batch_equals_its_rows(masked, monkeypatch):
         for name in ("f", "p", "participates", "deadline", "objective", "lower_bound", "gap"):
             np.testing.assert_array_equal(getattr(batch, name)[row], getattr(one, name))
         assert bound[row] == pytest.approx(one.lower_bound, rel=1e-9)
+
+
+def test_solve_round__of_the_cohort_only_decides_the_same():
+    scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
+    state = random_state(scenario, 0)
+    whole = solve_round(*state, scenario)
+    brief = solve_round(*state, scenario, cohort_only=True)
+    assert (whole.deadline, whole.lower_bound) == (brief.deadline, brief.lower_bound)
+    for name, least in (("f", scenario.f_min), ("p", scenario.p_min)):
+        expected = np.where(whole.participates, getattr(whole, name), least)
+        np.testing.assert_array_equal(getattr(brief, name), expected)

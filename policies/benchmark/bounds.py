@@ -28,6 +28,7 @@ from fl_edge_env.typing import FloatArray
 from policies.lroa import LROA
 from policies.outcome import DualPrices, bound_rounds, outcome_prices
 from policies.p2 import solve_p2
+from policies.solvers.waits import announced
 
 # Rounds in the search for prices, whose second half is averaged, and the most rounds times devices:
 # with very many devices there are fewer rounds.
@@ -113,10 +114,11 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     simulator.reset([int(price_seed.generate_state(1)[0])])
     policy = LROA(system)
     total = np.zeros(scenario.num_devices)
-    for index in range(rounds):
-        simulator.advance(policy.decide(simulator.observe()))
-        if index >= rounds // 2:
-            total += simulator.queue
+    with announced("searching for prices of expected energy", scenario):
+        for index in range(rounds):
+            simulator.advance(policy.decide(simulator.observe()))
+            if index >= rounds // 2:
+                total += simulator.queue
     mean = total / (rounds - rounds // 2)
     return np.array([float(f"{price:.4g}") for price in mean / V])
 

@@ -25,6 +25,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import Fingerprint, UserCode, module_values, patches
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
+from policies.solvers.waits import announced
 from policies.user_files import PACKAGES, imports_of
 
 # Makes the environment in which a policy trains real models.
@@ -130,12 +131,13 @@ class BoundRun:
         rounds = self.scenario.num_rounds
         energy = self.prices.energy
         assert energy is not None  # as the setting has bounds
-        columns = {
-            "seed": seed_column([self.seed] * rounds),
-            "round": np.arange(1, rounds + 1),
-            "bound": path_bound(self.scenario, self.seed, energy),
-            "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
-        }
+        with announced("computing the bounds of an episode", self.scenario):
+            columns = {
+                "seed": seed_column([self.seed] * rounds),
+                "round": np.arange(1, rounds + 1),
+                "bound": path_bound(self.scenario, self.seed, energy),
+                "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),
+            }
         return Record(pd.DataFrame(columns))
 
 

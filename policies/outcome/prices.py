@@ -22,6 +22,7 @@ from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, p
 from fl_edge_env.streams import draw_available
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import solve_round
+from policies.solvers.waits import announced
 
 # Iterations of the ascent in each stage. A stage continues from the previous one, and is skipped
 # once the constraints are met.
@@ -97,7 +98,8 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
     Steps decrease over the iterations, and the second half of the iterates is averaged (Polyak and
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
     """
-    return _ascend(scenario)
+    with announced("searching for prices of energy and participation", scenario):
+        return _ascend(scenario)
 
 
 def _ascend(scenario: Scenario) -> DualPrices:

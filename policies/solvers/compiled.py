@@ -5,20 +5,18 @@ from __future__ import annotations
 import gc
 import hashlib
 import pickle
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from multiprocessing import current_process
 from pathlib import Path
-from threading import Timer
 from typing import Any, TypeVar
 
 from numba import __version__, njit
 from numba.core.serialize import dumps
 
 from fl_edge_env.files import atomic_path
+from policies.solvers.waits import announced
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,30 +36,16 @@ inlined = partial(compiled, forceinline=True)
 # Merges the function into its only caller, which compiles faster than both.
 merged = partial(compiled, inline="always")
 
-# Seconds after which a terminal shows that the solvers are being compiled.
-_PATIENCE = 2.0
-
-
-@cache
-def _announce() -> None:
-    """Print once on a terminal why this takes long; among several workers, only in the first."""
-    if current_process().name in ("MainProcess", "LokyProcess-1") and sys.stderr.isatty():
-        # Wide enough to cover another process's progress bar.
-        note = "\rcompiling the solvers takes some seconds, once after installing".ljust(80)
-        print(note, file=sys.stderr)
-
 
 @contextmanager
 def _compiling() -> Iterator[None]:
     """Announce a long wait; compile without garbage collection, a tenth of the compile time."""
-    timer = Timer(_PATIENCE, _announce)
     collects = gc.isenabled()
-    timer.start()
     gc.disable()
     try:
-        yield
+        with announced("compiling the solvers takes some seconds, once after installing"):
+            yield
     finally:
-        timer.cancel()
         if collects:
             gc.enable()
 

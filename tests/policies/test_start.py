@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 from numba.core.caching import CacheImpl
 
-from policies.solvers import compiled
+from fl_edge_env import Scenario
+from policies.outcome import outcome_prices
+from policies.solvers import compiled, waits
 
 HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy", "torch"}
 
@@ -39,17 +41,23 @@ def test_compiling__works_where_nothing_can_be_kept(monkeypatch):
         assert compiled.entry(lambda x: x + 1.0)(1.0) == 2.0
 
 
-@pytest.mark.parametrize(("terminal", "patience"), [(True, 0.0), (True, 60.0), (False, 0.0)])
-def test_compiling__that_takes_long_is_announced_on_a_terminal(
+@pytest.mark.parametrize(("terminal", "patience"), [(True, 0.0), (False, 60.0), (False, 0.0)])
+def test_waits__are_announced_on_any_standard_error(
     terminal, patience, monkeypatch, tmp_path, capsys
 ):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiled, "_PATIENCE", patience)
-    monkeypatch.setattr(compiled, "current_process", lambda: SimpleNamespace(name="MainProcess"))
+    monkeypatch.setattr(waits, "_PATIENCE", patience)
+    monkeypatch.setattr(waits, "current_process", lambda: SimpleNamespace(name="MainProcess"))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    compiled._announce.cache_clear()
+    waits._announce.cache_clear()
     compiled.entry(lambda x: 2.0 * x)(1.0)
-    assert ("compiling the solvers" in capsys.readouterr().err) == (terminal and not patience)
+    outcome_prices.__wrapped__(Scenario.digits(num_devices=4, energy_budget_j=2.0))
+    out, error = capsys.readouterr()
+    first, *others = error.split("\n")[:-1] or [""]
+    assert not out
+    assert first.strip().startswith("" if patience else "compiling the solvers")
+    assert len(first) == (81 if terminal else len(first.strip()))
+    assert [line.split("(")[1].strip() for line in others] == ["N = 4, K = 2)"] * (patience == 0)
 
 
 def twice(x):

@@ -1,0 +1,37 @@
+"""Announce what takes long, so that nobody waits without knowing for what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import current_process
+from threading import Timer
+
+from fl_edge_env import Scenario
+
+# Seconds after which standard error shows what is being computed.
+_PATIENCE = 2.0
+
+
+@cache
+def _announce(what: str) -> None:
+    """Print a line once; among several workers, only in the first."""
+    if current_process().name in ("MainProcess", "LokyProcess-1"):
+        # On a terminal, wide enough to cover another process's progress bar.
+        line = f"\r{what:80}" if sys.stderr.isatty() else what
+        print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def announced(what: str, scenario: Scenario | None = None) -> Iterator[None]:
+    """Print on standard error what is being computed if it takes longer than two seconds."""
+    if scenario is not None:
+        what += f" (N = {scenario.num_devices:,}, K = {scenario.cohort_size:,})"
+    timer = Timer(_PATIENCE, _announce, [what])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

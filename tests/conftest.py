@@ -96,6 +96,12 @@ def whole_searches(
     prices.outcome_prices.cache_clear()
 
 
+@pytest.fixture(autouse=True)
+def own_files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's other processes run the files that it has loaded, not those of the tests before."""
+    monkeypatch.setattr("policies.user_code._LOADED", {})
+
+
 @pytest.fixture
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of checkpoints, in a cache of the user's that is empty."""

@@ -29,6 +29,12 @@ from fl_edge_env.channels import ChannelModel
 from fl_edge_env.streams import policy_seed
 from policies import Policy
 
+# A command in a process of its own, with short searches for prices: any prices give valid bounds.
+MAIN = (
+    "from policies.benchmark import bounds; from policies.outcome import prices\n"
+    "bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)\n"
+    "from train_fl.command_line import main; main()"
+)
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
 

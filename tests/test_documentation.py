@@ -52,7 +52,7 @@ def test_pages__links_and_names_of_programs_lead_to_files():
 
 @pytest.mark.usefixtures("plain_pictures")
 def test_columns__of_all_results_are_explained(tmp_path):
-    main(f"compare --rounds 2 --seeds 1 --policies lroa --out {tmp_path}".split())
+    main(f"compare --rounds 2 --seeds 1 --policies lroa --workers 1 --out {tmp_path}".split())
     tables = [*tmp_path.glob("*.csv"), *ROOT.glob("docs/leaderboards/*.csv")]
     columns = {name for table in tables for name in pd.read_csv(table, nrows=0)}
     page = set(re.findall(r"`(\w+)`", (ROOT / "docs/columns.md").read_text()))

@@ -21,18 +21,17 @@ def test_contributions__are_unbiased_over_draws_and_failures():
 
     The sum of squared weights has the mean of a sum of K draws.
     """
-    scenario = SCENARIO.replace(
-        cohort_size=2, num_rounds=30_000, availability=0.6, upload_failure=0.4
-    )
-    simulator = Simulator(scenario)
-    simulator.reset([0])
+    scenario = SCENARIO.replace(cohort_size=2, num_rounds=300, availability=0.6, upload_failure=0.4)
+    simulator = Simulator(scenario, 100)
+    simulator.reset(range(100))
     decision = Allocation(F, P, Q)
     samples: dict[tuple, list] = {}
     for _ in range(scenario.num_rounds):
         info = simulator.advance(decision).info()
         weight = contributions(decision, info, scenario).weight
-        values = [*(weight @ UPDATES), weight @ weight]
-        samples.setdefault(tuple(info["available"]), []).append(values)
+        values = np.column_stack([weight @ UPDATES, np.square(weight).sum(axis=1)])
+        for there, value in zip(info["available"], values, strict=True):
+            samples.setdefault(tuple(there), []).append(value)
     assert len(samples) == 15
     for there, values in samples.items():
         present = np.flatnonzero(there)

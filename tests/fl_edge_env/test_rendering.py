@@ -90,7 +90,7 @@ def test_rendering__does_not_change_the_episode():
         assert len({env.step(np.full((3, 12), action, np.float32))[1] for env in envs}) == 1
 
 
-@pytest.mark.parametrize("devices", [1, 5000])
+@pytest.mark.parametrize("devices", [1, 1000])
 def test_picture__of_any_number_of_devices_marks_the_cohort(devices):
     env = make(num_devices=devices)
     env.reset(seed=0)

@@ -25,27 +25,27 @@ def test_round__monte_carlo_means_over_the_cohort(num_devices, cohort_size, dead
     scenario = Scenario(
         num_devices=num_devices,
         cohort_size=cohort_size,
-        num_rounds=15_000,
+        num_rounds=150,
         channel=STEADY,
         num_samples=np.arange(1, num_devices + 1),
         deadline_s=deadline_s,
     )
-    simulator = Simulator(scenario, 1)
-    simulator.reset([0])
+    simulator = Simulator(scenario, 100)
+    simulator.reset(range(100))
     allocation = decode_action(rng.uniform(-1, 1, (1, 3, num_devices)), scenario, 1.0)
+    allocation = allocation.of_shape((100, num_devices))
     outcomes = [simulator.advance(allocation) for _ in range(scenario.num_rounds)]
-    count = len(outcomes)
 
-    cohorts = np.concatenate([o.cohort[0] for o in outcomes])
+    cohorts = np.concatenate([o.cohort.ravel() for o in outcomes])
     expected = allocation.q[0] * len(cohorts)
     assert stats.chisquare(np.bincount(cohorts, minlength=num_devices), expected).pvalue > 1e-3
 
-    spent = np.array([o.energy_spent[0] for o in outcomes])
-    error = spent.std(axis=0) / math.sqrt(count)
+    spent = np.concatenate([o.energy_spent for o in outcomes])
+    error = spent.std(axis=0) / math.sqrt(len(spent))
     assert np.all(np.abs(spent.mean(axis=0) - outcomes[0].energy_expected[0]) < 4 * error)
 
-    times = np.array([o.round_time[0] for o in outcomes])
-    error = times.std() / math.sqrt(count)
+    times = np.concatenate([o.round_time for o in outcomes])
+    error = times.std() / math.sqrt(len(times))
     longest = physics.expected_maximum(outcomes[0].device_time[0], allocation.q[0], cohort_size)
     assert abs(times.mean() - longest) < 4 * error
     assert longest > outcomes[0].latency[0]

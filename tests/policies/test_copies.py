@@ -19,6 +19,7 @@ SCENARIO = Scenario.digits(
     num_devices=6,
     cohort_size=2,
     num_rounds=6,
+    local_epochs=1,
     availability=0.8,
     upload_failure=0.1,
     compression="topk:0.1",

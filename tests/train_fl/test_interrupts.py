@@ -18,7 +18,7 @@ from fl_edge_env import Scenario
 from policies import UniD, UniS
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import WorkerKilledError, play_runs
-from tests.support import end_session, of_session
+from tests.support import MAIN, end_session, of_session
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # Where the tests run in the background, processes inherit that interrupts are ignored.
@@ -26,11 +26,7 @@ CODE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from train_fl.command_line import main; main()"
 )
-# As CODE, with short searches for prices: any prices give valid bounds.
-QUICK = (
-    "from policies.benchmark import bounds; from policies.outcome import prices\n"
-    f"bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)\n{CODE}"
-)
+QUICK = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{MAIN}"
 LONG = (
     "compare --scenario digits --set num_devices=10 --rounds 2000 --seeds 2 --policies uni-d uni-s "
     "--checkpoint-every 5"

@@ -32,7 +32,9 @@ BROKEN = {
     ("kind", "compression"), [("infinite", "none"), *((kind, "qsgd:4") for kind in BROKEN)]
 )
 def test_report__not_finite_ends_training_or_is_skipped(monkeypatch, kind, compression):
-    scenario = Scenario.digits(num_devices=20, cohort_size=3, compression=compression)
+    scenario = Scenario.digits(
+        num_devices=20, cohort_size=3, local_epochs=1, compression=compression
+    )
     task = make_task("digits", num_devices=20, split_seed=0)
     spoilt_labels = task.dataset.train_targets[task.parts[0]]
     env = gym.make("FLEdge-v0", scenario=scenario)

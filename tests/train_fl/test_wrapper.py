@@ -315,7 +315,7 @@ LOST = {"availability": 0.3, "upload_failure": 0.5, "deadline_s": 3.2}
 
 
 def test_training_env__passes_gymnasiums_checker(scenario, task):
-    fields = LOST | {"objective": "outcome", "csi": "participants"}
+    fields = LOST | {"objective": "outcome", "csi": "participants", "local_epochs": 1}
     env = wrap(scenario.replace(**fields), task, **REPORTS)
     with pytest.warns(UserWarning, match="different from the unwrapped version"):
         check_env(env)

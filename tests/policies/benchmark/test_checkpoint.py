@@ -124,7 +124,7 @@ class Interrupted(TrainingWrapper):
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return Scenario.digits(num_devices=12, num_rounds=11, compression="topk:0.1")
+    return Scenario.digits(num_devices=12, num_rounds=11, local_epochs=1, compression="topk:0.1")
 
 
 @pytest.fixture(scope="module")

@@ -260,6 +260,7 @@ def folders(tmp_path) -> list[Path]:
         "script.py": SCRIPT,
         "mine.py": MINE,
         "other.py": MINE + "\n",
+        "near.py": NEAR,
         "helper.py": "SHARE = 1\n",
         "late.py": "SHARE = 1\n",
         "space/part.py": "",
@@ -296,9 +297,35 @@ def test_keys__know_a_policys_code_and_are_equal_everywhere(folders):
     # A file of the same name and classes of the same names are something else.
     uni_d = first[2]
     assert set(first) & set(others) == {uni_d}
-    for folder, name in zip(folders, ("helper.py", "late.py"), strict=True):
+
+
+# A file that imports one of its neighbours at once, and another while it decides.
+NEAR = """
+from policies import UniD
+import helper
+
+class Mine(UniD):
+    pass
+
+class Lazy(UniD):
+    def decide(self, observation):
+        import late
+        return late.SHARE
+
+def policies(scenario):
+    return [Mine(scenario), Lazy(scenario), UniD(scenario)]
+
+def changed(*_):
+    return Mine
+"""
+
+
+def test_keys__change_with_the_code_of_neighbours(folders):
+    one, two = folders
+    (first,) = keys_in(one, "near.py")
+    for folder, name in ((one, "helper.py"), (two, "late.py")):
         (folder / name).write_text("SHARE = 2\n")
-        assert set(first) & set(*keys_in(folder, "mine.py")) == {uni_d}
+        assert set(first) & set(*keys_in(folder, "near.py")) == {first[2]}
 
 
 INSTALLED = """
@@ -420,12 +447,12 @@ def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
 
 @pytest.mark.parametrize("search", ["next to it", "insert(0, {!r})", "append({!r})"])
 def test_user_code__means_one_helper_of_a_name(folders, search):
-    files = [folder / "mine.py" for folder in folders]
+    files = [folder / "near.py" for folder in folders]
     if search != "next to it":
         lines = [f"import sys\nsys.path.{search.format(str(folder))}\n" for folder in folders]
         files = [folder / "space" / "mine.py" for folder in folders]
         for file, line in zip(files, lines, strict=True):
-            file.write_text(line + MINE)
+            file.write_text(line + NEAR)
     names = [f"{file}:Mine" for file in files]
     script = (
         "import sys\nfrom fl_edge_env import Scenario\nfrom policies import make_policy\n"

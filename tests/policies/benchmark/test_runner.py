@@ -98,12 +98,11 @@ def test_play_runs__a_lost_model_leaves_its_rounds(scenario, tmp_path):
 HERE = r" \(.*test_runner.py:\d+ in decide\)$"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("workers", "kind", "message"),
     [
-        ("Broken", r"RuntimeError: out of order at \d observations" + HERE),
-        ("Caused", r"ValueError: no gain" + HERE),
+        (1, "Broken", r"RuntimeError: out of order at \d observations" + HERE),
+        (2, "Caused", r"ValueError: no gain" + HERE),
     ],
 )
 def test_play_runs__a_failure_is_one_line_and_stops_no_other(

@@ -58,7 +58,7 @@ def least_value(system: Scenario, gain: np.ndarray, m: np.ndarray, z: np.ndarray
 
 # Rounds of a system have gains and prices of their own.
 @pytest.mark.parametrize(
-    ("systems", "rounds"), [(100, 80), pytest.param(1_000, 50, marks=pytest.mark.slow)]
+    ("systems", "rounds"), [(40, 80), pytest.param(1_000, 50, marks=pytest.mark.slow)]
 )
 def test_bound__is_below_every_cohort_of_hard_systems(systems, rounds):
     rng = np.random.default_rng(1)

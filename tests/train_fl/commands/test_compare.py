@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("plain_pictures")
 def test_compare__prints_a_table_and_writes_numbers_and_plots(call, tmp_path):
     output = call(
         "compare --policies lroa uni-d uni-s divfl --rounds 6 --seeds 2 --eval-every 3 "
-        f"--target-accuracy 0.01 --set upload=small --workers 1 --out {tmp_path}"
+        f"--target-accuracy 0.01 --set upload=small local_epochs=1 --workers 1 --out {tmp_path}"
     )
     assert max(map(len, output.splitlines()[:-1])) <= 130  # all but the folder
     for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):

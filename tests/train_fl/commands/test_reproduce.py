@@ -61,9 +61,10 @@ def test_bound__has_gap_queue_and_energy_for_each_nu(call, tmp_path):
     assert (data["gap"] > 0).all()
 
 
+@pytest.mark.usefixtures("plain_pictures")
 def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
-    grid = "--mu 1 --nu 1e5"
-    assert "final accuracy" in call(f"reproduce k-sweep --train {SMALL} {grid} --out {tmp_path}")
+    command = f"reproduce k-sweep --train {SMALL} --mu 1 --nu 1e5 --out {tmp_path}"
+    assert "final accuracy" in call(command.replace("rounds 8", "rounds 2"))
 
 
 def test_k_sweep__selects_the_fastest_run_that_is_good_enough():

@@ -51,7 +51,7 @@ def test_dirichlet_equal__has_the_moments_of_a_dirichlet():
     alpha = 2.0
     size = 50
     shares = []
-    for seed in range(100):
+    for seed in range(50):
         parts = dirichlet_equal(labels, 40, alpha, np.random.default_rng(seed))[:4]
         shares.append(label_histogram(labels, parts, 4))
     shares = np.concatenate(shares)
@@ -85,9 +85,9 @@ def test_by_rank__mean_mix_is_the_one_of_the_place():
     labels = np.repeat([0, 1, 2], [600, 300, 300])
     gains = [0.1, 0.3, 0.2, 0.3]  # the second and the fourth share the first two ranks
     shares = np.zeros((4, 3))
-    for seed in range(200):
+    for seed in range(50):
         parts = by_rank(labels, gains, 1e4, np.random.default_rng(seed))
-        shares += label_histogram(labels, parts, 3) / 200
+        shares += label_histogram(labels, parts, 3) / 50
     u = np.array([7 / 8, 1 / 4, 5 / 8, 1 / 4])
     v = np.array([1 / 4, 5 / 8, 7 / 8])
     expected = np.array([0.5, 0.25, 0.25]) * (1 + np.outer(1 - 2 * u, 1 - 2 * v))

@@ -14,7 +14,7 @@ from train_fl.command_line import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
-SLOW = {"train_an_agent": pytest.mark.slow}  # README trains an agent, too
+SLOW = dict.fromkeys(["README", "train_an_agent"], pytest.mark.slow)  # they train agents
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

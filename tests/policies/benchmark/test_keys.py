@@ -260,7 +260,6 @@ def folders(tmp_path) -> list[Path]:
         "script.py": SCRIPT,
         "mine.py": MINE,
         "other.py": MINE + "\n",
-        "near.py": NEAR,
         "helper.py": "SHARE = 1\n",
         "late.py": "SHARE = 1\n",
         "space/part.py": "",
@@ -299,63 +298,6 @@ def test_keys__know_a_policys_code_and_are_equal_everywhere(folders):
     assert set(first) & set(others) == {uni_d}
 
 
-# A file that imports one of its neighbours at once, and another while it decides.
-NEAR = """
-from policies import UniD
-import helper
-
-class Mine(UniD):
-    pass
-
-class Lazy(UniD):
-    def decide(self, observation):
-        import late
-        return late.SHARE
-
-def policies(scenario):
-    return [Mine(scenario), Lazy(scenario), UniD(scenario)]
-
-def changed(*_):
-    return Mine
-"""
-
-
-def test_keys__change_with_the_code_of_neighbours(folders):
-    one, two = folders
-    (first,) = keys_in(one, "near.py")
-    for folder, name in ((one, "helper.py"), (two, "late.py")):
-        (folder / name).write_text("SHARE = 2\n")
-        assert set(first) & set(*keys_in(folder, "near.py")) == {first[2]}
-
-
-INSTALLED = """
-from policies import UniD
-from pack import helper
-
-class Mine(UniD):
-    pass
-
-def policies(scenario):
-    return [Mine(scenario), UniD(scenario)]
-
-def changed(*_):
-    return Mine
-"""
-
-
-def test_keys__of_an_installed_package_change_with_its_code(tmp_path):
-    package = tmp_path / "site-packages" / "pack"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "mine.py").write_text(INSTALLED)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    found = []
-    for share in (1, 2):
-        (package / "helper.py").write_text(f"SHARE = {share}\n")
-        found += keys_in(tmp_path, "pack.mine", path=str(package.parent))
-    assert set(found[0]) & set(found[1]) == {found[0][1]}
-
-
 # Finds a package as an editable install does, for which Python looks in a file next to libraries.
 FINDER = """
 import sys
@@ -368,28 +310,52 @@ class Finder:
 
 sys.meta_path.append(Finder)
 """
-EDITABLE = INSTALLED.replace("from pack import helper", "").replace(
+AT_ONCE = """
+from policies import UniD
+{imported}
+
+class Mine(UniD):
+    pass
+
+def policies(scenario):
+    return [Mine(scenario), UniD(scenario)]
+
+def changed(*_):
+    return Mine
+"""
+LATER = AT_ONCE.replace("{imported}", "").replace(
     "    pass",
     """
     def decide(self, observation):
-        from far.away import SHARE
+        {imported}
 """,
 )
+# Files with the one that each imports: a neighbour, of its package, of an editable install.
+IMPORTS = {
+    "one.py": (AT_ONCE, "import helper", "helper.py"),
+    "two.py": (LATER, "import late", "late.py"),
+    "site-packages/pack/mine.py": (AT_ONCE, "from pack import own", "site-packages/pack/own.py"),
+    "four.py": (LATER, "from far.away import SHARE", "code/for_far/away.py"),
+}
 
 
-def test_keys__change_with_the_code_of_an_editable_install(tmp_path):
+def test_keys__change_with_the_code_of_what_a_file_imports(tmp_path):
     far = tmp_path / "code" / "for_far"
-    far.mkdir(parents=True)
-    (far / "__init__.py").touch()
+    for package in (tmp_path / "site-packages" / "pack", far):
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
     finder = FINDER.format(file=str(far / "__init__.py"), folder=str(far))
     (tmp_path / "sitecustomize.py").write_text(finder)
-    (tmp_path / "mine.py").write_text(EDITABLE)
     (tmp_path / "script.py").write_text(SCRIPT)
+    path = f"{tmp_path}{os.pathsep}{tmp_path / 'site-packages'}"
     found = []
     for share in (1, 2):
-        (far / "away.py").write_text(f"SHARE = {share}\n")
-        found += keys_in(tmp_path, "mine.py", path=str(tmp_path))
-    assert set(found[0]) & set(found[1]) == {found[0][1]}
+        for name, (code, imported, other) in IMPORTS.items():
+            (tmp_path / name).write_text(code.format(imported=imported))
+            (tmp_path / other).write_text(f"SHARE = {share}\n")
+        found.append(keys_in(tmp_path, "one.py", "two.py", "pack.mine", "four.py", path=path))
+    for before, after in zip(*found, strict=True):
+        assert set(before) & set(after) == {before[1]}
 
 
 def test_keys__change_with_what_replaces_code_of_the_packages(monkeypatch):
@@ -445,14 +411,12 @@ def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
     assert not list((tmp_path / "records").glob(f"{before}.npz"))
 
 
-@pytest.mark.parametrize("search", ["next to it", "insert(0, {!r})", "append({!r})"])
+@pytest.mark.parametrize("search", ["", "sys.path.insert(0, {!r})", "sys.path.append({!r})"])
 def test_user_code__means_one_helper_of_a_name(folders, search):
-    files = [folder / "near.py" for folder in folders]
-    if search != "next to it":
-        lines = [f"import sys\nsys.path.{search.format(str(folder))}\n" for folder in folders]
-        files = [folder / "space" / "mine.py" for folder in folders]
-        for file, line in zip(files, lines, strict=True):
-            file.write_text(line + NEAR)
+    files = [folder / "space" / "mine.py" if search else folder / "near.py" for folder in folders]
+    for folder, file in zip(folders, files, strict=True):
+        imported = f"import sys\n{search.format(str(folder))}\nimport helper"
+        file.write_text(AT_ONCE.format(imported=imported))
     names = [f"{file}:Mine" for file in files]
     script = (
         "import sys\nfrom fl_edge_env import Scenario\nfrom policies import make_policy\n"

@@ -57,7 +57,7 @@ def systems(draw) -> tuple[Scenario, DualPrices]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of deadlines that nobody meets
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(systems(), st.integers(0, 2**32 - 1))
 def test_outcome_bound__is_below_every_policy_in_every_round(system, seed):
     scenario, outcome = system

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -39,9 +40,14 @@ def dual(scenario: Scenario, energy, participation, rounds: int = 1500) -> float
     return float(bound.mean() - energy @ scenario.energy_budget_j + participation @ target)
 
 
+@functools.cache
+def settled() -> DualPrices:
+    return outcome_prices(UNEVEN)
+
+
 @pytest.fixture
 def prices() -> DualPrices:
-    return outcome_prices(UNEVEN)
+    return settled()
 
 
 def test_outcome_prices__meet_budgets_and_participations(prices):

@@ -61,7 +61,9 @@ def test_compare__other_uploads_are_those_of_a_system_with_them(call, tmp_path):
 
 def test_compare__names_the_policies_that_it_leaves_out(call, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    printed = call("compare --no-train --rounds 2 --seeds 1 --policies uni-d divfl oort")
+    printed = call(
+        "compare --no-train --rounds 2 --seeds 1 --workers 1 --policies uni-d divfl oort"
+    )
     assert "Not run: DivFL (needs training).\nNot run: Oort, dynamic (needs training).\n" in printed
 
 

@@ -160,7 +160,7 @@ name = "digits"
 scenario = "digits"
 train = true
 target_accuracy = 0.01
-rounds = 2
+rounds = 1
 num_devices = 6
 local_epochs = 1
 """

@@ -12,14 +12,14 @@ from policies.benchmark.bounds import Prices
 from train_fl.commands import paper, reproduce
 from train_fl.commands.settings import make_training
 
-SMALL = "--scenarios digits --rounds 8 --seeds 2 --workers 1"
+SMALL = "--scenarios digits --rounds 4 --seeds 2 --workers 1"
 
 
 @pytest.mark.parametrize(
     ("arguments", "stem", "curves"),
     [
         ("baselines", "baselines", {"LROA", "Uni-D", "Uni-S"}),
-        ("baselines --train --eval-every 4", "baselines", {"LROA", "Uni-D", "Uni-S", "DivFL"}),
+        ("baselines --train --eval-every 2", "baselines", {"LROA", "Uni-D", "Uni-S", "DivFL"}),
         ("lambda-sweep --mu 1 5", "lambda", {"μ = 1", "μ = 5"}),
         ("v-sweep --nu 1.1e5 1.4e5", "v", {"ν = 1.1e+05", "ν = 1.4e+05"}),
         (
@@ -36,11 +36,11 @@ def test_reproduce__leaves_its_figure_and_the_data_of_it(call, tmp_path, argumen
     data = pd.read_csv(tmp_path / f"{stem}.csv")
     # In the sweep of K a curve has its tuning in its name.
     assert {re.sub(", μ = .*", "", name) for name in data.policy} == curves
-    assert data.groupby("policy")["round"].apply(list).map(lambda r: r == [*range(1, 9)]).all()
+    assert data.groupby("policy")["round"].apply(list).map(lambda r: r == [*range(1, 5)]).all()
     # A policy that chooses its cohort has no penalty and no sampling error.
     sampled = data[data.policy != "DivFL"].filter(regex="^(?!test_).*_half_width")
     assert np.isfinite(sampled).all().all()
-    last = data[data["round"] == 8].set_index("policy")
+    last = data[data["round"] == 4].set_index("policy")
     if stem == "baselines":
         order = last.elapsed_time.drop("DivFL", errors="ignore").sort_values().index
         assert f"digits, fastest first: {', '.join(order)}." in printed
@@ -64,7 +64,7 @@ def test_bound__has_gap_queue_and_energy_for_each_nu(call, tmp_path):
 @pytest.mark.usefixtures("plain_pictures")
 def test_k_sweep__with_training_selects_by_accuracy(call, tmp_path):
     command = f"reproduce k-sweep --train {SMALL} --mu 1 --nu 1e5 --out {tmp_path}"
-    assert "final accuracy" in call(command.replace("rounds 8", "rounds 2"))
+    assert "final accuracy" in call(command.replace("rounds 4", "rounds 2"))
 
 
 def test_k_sweep__selects_the_fastest_run_that_is_good_enough():

@@ -106,10 +106,13 @@ SHORT = "--no-train --rounds 3 --seeds 2 --workers 1 --policies uni-d --set num_
 
 
 def test_compare__needs_no_package_of_an_extra_and_no_notebook(tmp_path):
-    poor = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    poor |= {"PYTHONIOENCODING": "ascii"}  # in which some signs of a table cannot be written
-    poor |= {"TERM": "dumb", "COLUMNS": "0"}
-    poor.pop("HOME", None)
+    poor = {
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYTHONIOENCODING": "ascii",  # in which some signs of a table cannot be written
+        "TERM": "dumb",
+        "COLUMNS": "0",
+    }
+    poor = {name: value for name, value in os.environ.items() if name != "HOME"} | poor
     result = python(WITHOUT_EXTRAS, "compare", *SHORT.split(), cwd=tmp_path, env=poor)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "status" in result.stdout

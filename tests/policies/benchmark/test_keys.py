@@ -260,6 +260,7 @@ def folders(tmp_path) -> list[Path]:
         "script.py": SCRIPT,
         "mine.py": MINE,
         "other.py": MINE + "\n",
+        "near.py": "import helper\nfrom policies import UniD as Mine\n",
         "helper.py": "SHARE = 1\n",
         "late.py": "SHARE = 1\n",
         "space/part.py": "",

@@ -19,7 +19,6 @@ from policies.benchmark.records import Record
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.benchmark.setting import Setting
-from tests.policies import broken_policies
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +64,19 @@ def test_play_runs__only_what_is_missing_or_damaged_is_run(runs, tmp_path):
     assert (tmp_path / names[1]).read_bytes() == whole
 
 
+class Broken(UniD):
+    def decide(self, observation):
+        raise RuntimeError(f"out of order at {len(observation)} observations\nand more")
+
+
+class Caused(UniD):
+    def decide(self, _):
+        try:
+            return {}["gain"]
+        except KeyError as error:
+            raise ValueError("no gain\nand more") from error
+
+
 class FullDisk(FLEdgeEnv):
     def step(self, action):
         *rest, info = super().step(action)
@@ -83,7 +95,7 @@ def test_play_runs__a_lost_model_leaves_its_rounds(scenario, tmp_path):
     assert not (tmp_path / "models").exists()
 
 
-HERE = r" \(.*broken_policies.py:\d+ in decide\)$"
+HERE = r" \(.*test_runner.py:\d+ in decide\)$"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +108,7 @@ HERE = r" \(.*broken_policies.py:\d+ in decide\)$"
 def test_play_runs__a_failure_is_one_line_and_stops_no_other(
     scenario, tmp_path, workers, kind, message
 ):
-    names = f"{broken_policies.__file__}:{kind}", "uni-s", "uni-d"
+    names = f"{__file__}:{kind}", "uni-s", "uni-d"
     policies = [make_policy(name, scenario) for name in names]
     runs = [Run(policy.name, policy, scenario, (0,)) for policy in policies]
     message = rf"^1 run failed:\n{kind}, seeds \[0\]: {message}"
@@ -107,9 +119,7 @@ def test_play_runs__a_failure_is_one_line_and_stops_no_other(
 
 
 def test_play_runs__names_ten_failures_at_most(scenario):
-    runs = [
-        Run("Broken", broken_policies.Broken(scenario), scenario, (seed,)) for seed in range(12)
-    ]
+    runs = [Run("Broken", Broken(scenario), scenario, (seed,)) for seed in range(12)]
     with pytest.raises(RunsFailedError, match=r"^12 runs failed:\n(Broken.*\n){10}and 2 more$"):
         play_runs(runs)
 

@@ -207,8 +207,9 @@ def suite(tmp_path, monkeypatch) -> pd.DataFrame:
 
 @pytest.mark.usefixtures("suite", "plain_pictures")
 def test_suite__fresh_seeds_rank_newcomers_among_stored(call, monkeypatch):
-    file = Path("suites/tiny.toml")  # no need to train for a setting in which nobody has a rank
-    file.write_text(file.read_text().replace("train = true\ntarget_accuracy = 0.01\n", ""))
+    # No need to train for a setting in which nobody has a rank.
+    untrained = TINY.replace("train = true\ntarget_accuracy = 0.01\n", "")
+    Path("suites/tiny.toml").write_text(untrained)
     draws = iter([1000, 2000])
     monkeypatch.setattr("secrets.randbelow", lambda _: next(draws))
     command = "leaderboard tiny mine.py:Twin mine.py:Fitted --workers 1 --out out"

@@ -52,7 +52,7 @@ def fashion_mnist(source: DataSource) -> Dataset:
     raw = source.folder / "FashionMNIST/raw"
     folders = [raw] if source.download else [raw, source.folder, _DEBIAN]
     folder = next((one for one in folders if [*one.glob(f"{_FILES[0]}*")]), raw)
-    with _reading("FashionMNIST", folder):
+    with _reading("FashionMNIST", folder, source):
         if source.download:
             from torchvision.datasets import FashionMNIST  # takes longer to import than torch
 
@@ -84,7 +84,7 @@ def cifar10(source: DataSource) -> Dataset:
     """
     from torchvision.datasets import CIFAR10
 
-    with _reading("CIFAR10", source.folder / CIFAR10.base_folder):
+    with _reading("CIFAR10", source.folder / CIFAR10.base_folder, source):
         known = CIFAR10(source.folder, download=source.download)
         splits = known, CIFAR10(source.folder, train=False)
     train, test = standardise(
@@ -96,8 +96,10 @@ def cifar10(source: DataSource) -> Dataset:
     )
 
 
-def _reading(name: str, folder: Path) -> AbstractContextManager[None]:
+def _reading(name: str, folder: Path, source: DataSource) -> AbstractContextManager[None]:
     remedy = "put its files there, give --download, or run without training (--no-train)"
+    if not source.download and not folder.is_dir():
+        raise ValueError(f"there is no folder {str(folder)!r} with the data of {name}: {remedy}")
     return as_value_error(f"cannot read {name} in {str(folder)!r} (", f"): {remedy}")
 
 

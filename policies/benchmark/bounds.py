@@ -24,9 +24,9 @@ from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 from policies.lroa import LROA
-from policies.outcome import DualPrices, bound_rounds, outcome_prices
+from policies.outcome import DualPrices, bound_rounds, expected_gain, outcome_prices
 from policies.p2 import solve_p2
 from policies.solvers.waits import announced
 
@@ -221,23 +221,42 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> Flo
     devices if devices drop out. Failed uploads have no effect. For late devices, see
     `bound_rounds`.
     """
-    energy, participation = prices
-    constant = -np.sum(energy * scenario.energy_budget_j)
-    constant += np.sum(participation * participation_target(scenario))
     bounds = []
     blocks = episode_states(scenario, seed, block_rounds=_block_rows(scenario))
     for gains, available in blocks:
-        bounds.append(
-            bound_rounds(
-                gains,
-                energy,
-                participation,
-                scenario,
-                tolerance=_OUTCOME_TOLERANCE,
-                available=available,
-            )
-        )
-    path: FloatArray = np.concatenate(bounds) + constant
+        bounds.append(_bound_outcomes(gains, prices, scenario, available))
+    return np.concatenate(bounds)
+
+
+def past_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> FloatArray:
+    """Lower bounds on the expected `priced_outcome` of each round of an episode, (num_rounds,) [s].
+
+    They hold for every policy that knows only the gains of past rounds, even of all devices, that
+    waits for its whole cohort and leaves bandwidths equal. They bound the mean over the coming
+    gains, given the past: over a run, a policy may be below by chance. The channel must be a
+    `CellChannel` with Rayleigh fading, and the scenario without a deadline and with all devices
+    available.
+    """
+    gains = np.concatenate(list(episode_gains(scenario, seed)))
+    age = np.ones_like(gains)
+    age[0] = np.inf  # nothing is known before the first round
+    expected = expected_gain(np.roll(gains, 1, axis=0), age, scenario)
+    return _bound_outcomes(expected, prices, scenario)
+
+
+def _bound_outcomes(
+    gains: FloatArray,
+    prices: DualPrices,
+    scenario: Scenario,
+    available: BoolArray | None = None,
+) -> FloatArray:
+    """Lower bounds on the priced outcomes of rounds with known gains (rounds, N), (rounds,) [s]."""
+    bounds = bound_rounds(
+        gains, *prices, scenario, tolerance=_OUTCOME_TOLERANCE, available=available
+    )
+    constant = -np.sum(prices.energy * scenario.energy_budget_j)
+    constant += np.sum(prices.participation * participation_target(scenario))
+    path: FloatArray = bounds + constant
     return path
 
 

@@ -1,5 +1,6 @@
 """The outcome problem of a round: choose a cohort to minimise its longest time."""
 
+from policies.outcome.past import expected_gain
 from policies.outcome.prices import DualPrices, initial_prices, outcome_prices
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
 
@@ -7,6 +8,7 @@ __all__ = [
     "DualPrices",
     "RoundSolution",
     "bound_rounds",
+    "expected_gain",
     "initial_prices",
     "outcome_prices",
     "solve_round",

@@ -1,0 +1,93 @@
+"""The bound for policies that know the past only, against enumerated decisions and fading."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from fl_edge_env import CellChannel, Scenario, physics
+from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.streams import episode_gains
+from policies.benchmark.bounds import past_path_bound
+from policies.outcome import DualPrices, expected_gain
+from policies.outcome.past import new_fading
+
+
+def system(rng: np.random.Generator, *, exact: bool) -> Scenario:
+    """A random small system; if `exact`, only the device is chosen, and the bound is met."""
+    num_devices = int(rng.integers(1, 4))
+    p_max = rng.uniform(0.02, 0.3, num_devices)
+    f_max = rng.uniform(1.2e9, 2.5e9, num_devices)
+    return Scenario.cifar10(
+        num_devices=num_devices,
+        cohort_size=1 if exact else min(2, num_devices),
+        num_rounds=2,
+        csi="participants",
+        channel=CellChannel(persistence=rng.random(), place_seed=int(rng.integers(1000))),
+        num_samples=400.0,
+        energy_budget_j=5e3,
+        f_min=f_max if exact else 1e9,
+        f_max=f_max,
+        p_min=p_max if exact else 0.001,
+        p_max=p_max,
+    )
+
+
+def least_cost(known, stays: float, prices: DualPrices, scenario: Scenario) -> float:
+    """Least mean priced outcome of a round over all cohorts and a grid of f and p."""
+    fading, probability = new_fading(scenario.channel)
+    new = scenario.channel.device_mean(scenario.num_devices) * fading[:, None]
+    gains = np.concatenate([known[None], new])
+    weights = np.concatenate([[stays], (1.0 - stays) * probability])
+    part_f, part_p = np.array(list(product([0.0, 0.5, 1.0], repeat=2))).T[..., None, None]
+    f = scenario.f_min + part_f * (scenario.f_max - scenario.f_min)
+    p = scenario.p_min * (scenario.p_max / scenario.p_min) ** part_p
+    time, energy = physics.time_and_energy(gains, f, p, scenario)  # (decision, gain, device)
+    cost = prices.energy * np.einsum("dgn,g->dn", energy, weights) - prices.participation
+    costs = [np.min(time[..., n].dot(weights) + cost[:, n]) for n in range(scenario.num_devices)]
+    if scenario.cohort_size == 2:
+        for one, other in combinations(range(scenario.num_devices), 2):
+            longest = np.maximum(time[:, None, :, None, one], time[None, :, None, :, other])
+            mean = longest.dot(weights).dot(weights)
+            costs.append(np.min(mean + cost[:, None, one] + cost[None, :, other]))
+    constant = prices.participation @ participation_target(scenario)
+    return float(min(costs) + constant - prices.energy @ scenario.energy_budget_j)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_past_bound__is_never_passed_in_small_systems(exact):
+    rng = np.random.default_rng(0)
+    for seed in range(200):
+        scenario = system(rng, exact=exact)
+        size = scenario.num_devices
+        prices = DualPrices(rng.exponential(0.3, size), rng.normal(1000.0, 2000.0, size))
+        first, _ = np.concatenate(list(episode_gains(scenario, seed)))
+        stays = scenario.channel.persistence
+        least = [least_cost(first, known, prices, scenario) for known in (0.0, stays)]
+        bounds = past_path_bound(scenario, seed, prices)
+        assert np.all(bounds <= np.add(least, 1e-9 * np.abs(least)))
+        if exact:
+            assert bounds == pytest.approx(least, rel=1e-5, abs=0.1)
+
+
+def test_expected_gain__has_the_mean_time_of_an_upload():
+    scenario = Scenario.cell(num_devices=3, channel="cell:0.9")
+    mean = scenario.channel.device_mean(3) * scenario.p_max / scenario.noise_power_w
+    known = np.array([0.01, 0.1, 0.3])
+    expected = expected_gain(known, np.array([1.0, 3.0, np.inf]), scenario)
+
+    def time(fading: float, device: int) -> float:
+        return 1.0 / np.log1p(mean[device] * fading)
+
+    for device, stays in enumerate([0.9, 0.9**3, 0.0]):
+        between = integrate.quad(lambda x, n=device: np.exp(-x) * time(x, n), 0.1, 5.0, epsabs=0)
+        new = between[0] - np.expm1(-0.1) * time(0.1, device) + np.exp(-5.0) * time(5.0, device)
+        old = 1.0 / np.log1p(known[device] * scenario.p_max[device] / scenario.noise_power_w)
+        upload = 1.0 / np.log1p(expected[device] * scenario.p_max[device] / scenario.noise_power_w)
+        assert upload == pytest.approx(stays * old + (1.0 - stays) * new, rel=1e-9)
+    for channel in ("clip", CellChannel(fading="rician")):
+        with pytest.raises(ValueError, match="must be a CellChannel with Rayleigh"):
+            expected_gain(known, np.ones(3), scenario.replace(channel=channel))

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from fl_edge_env.tasks import SEEDS, TASKS, normalized_score
+from policies.benchmark.bounds import outcome_path_bound, past_path_bound
+from policies.outcome import outcome_prices
 from tests.support import example
 
 CHANGES = [{"num_rounds": 7}, {"scenario": "digits"}, {"softmax_scale": 1.0}, {"csi": "delayed"}]
@@ -48,4 +50,15 @@ def test_task__reference_is_the_best_static_policy(name):
         for scale in (0.97, 1.0)
     )
     assert slower < reference == pytest.approx(0.0, abs=2e-4)
-    assert normalized_score(name, 0.0) == 1.0
+    assert normalized_score(name, task.bound) == 1.0
+
+
+@pytest.mark.usefixtures("whole_searches")
+def test_blind_task__has_the_bound_of_the_past():
+    task = TASKS["FLEdgeBlind-v0"]
+    prices = outcome_prices(task.scenario)
+    past, known = (
+        np.array([bound(task.scenario, seed, prices).mean() for seed in SEEDS])
+        for bound in (past_path_bound, outcome_path_bound)
+    )
+    assert np.mean(past / known) - 1.0 == pytest.approx(task.bound, abs=1e-4)

@@ -6,10 +6,10 @@ python examples/tasks.py FLEdgeBlind-v0 --policies mine.py:Mine
 
 Each agent is trained with five seeds; all policies then play the held-out seeds, and ten that are
 drawn for this comparison, by which they are ordered. The score is 0 for the best static policy and
-1 at the bound with full information. Model-based policies are shown with their defaults and tuned
-on other seeds. Intervals are over the training seeds for agents, and over the environment's seeds
-for the other policies (bootstrap, 95 %). A task takes twenty to forty minutes on one core, a few
-without agents (--training-seeds 0).
+1 at the bound: with full information, or in the blind task for policies that know the past only.
+Model-based policies are shown with their defaults and tuned on other seeds. Intervals are over the
+training seeds for agents, and over the environment's seeds for the other policies (bootstrap,
+95 %). A task takes twenty to forty minutes on one core, a few without agents (--training-seeds 0).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -38,7 +39,11 @@ TUNING_SEEDS = range(100, 110)
 # Model-based policies, each with the scales nu and mu or the steps that tuning tries.
 WEIGHTS = [{"nu": nu, "mu": mu} for nu in (1e4, 3e4, 1e5, 3e5, 1e6) for mu in (0.7, 0.85, 1.0, 1.2)]
 RULES = {"lroa": WEIGHTS, "uni-d": WEIGHTS[2::4]}
-BLIND_RULES = RULES | {"opportunistic": [{"step_scale": 4.0**k} for k in range(-2, 6)]}
+EXPECTING = f"{Path(__file__).with_name('expecting.py')}:Expecting"
+BLIND_RULES = RULES | {
+    "opportunistic": [{"step_scale": 4.0**k} for k in range(-2, 6)],
+    EXPECTING: [{"step_scale": scale} for scale in (1.0, 1.5, 2.0)],
+}
 
 
 class Static(Policy):

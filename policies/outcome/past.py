@@ -29,7 +29,7 @@ def expected_gain(gain: FloatArray, age: FloatArray, scenario: Scenario) -> Floa
 
 
 def new_fading(channel: CellChannel) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights of a quadrature over Rayleigh fading: means are sums, to 14 digits.
+    """Nodes and weights of a quadrature over Rayleigh fading, to 14 digits in the default interval.
 
     The fading power is exponential with mean 1, clipped to its interval.
     """

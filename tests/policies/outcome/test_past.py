@@ -73,21 +73,23 @@ def test_past_bound__is_never_passed_in_small_systems(exact):
             assert bounds == pytest.approx(least, rel=1e-5, abs=0.1)
 
 
-def test_expected_gain__has_the_mean_time_of_an_upload():
-    scenario = Scenario.cell(num_devices=3, channel="cell:0.9")
-    mean = scenario.channel.device_mean(3) * scenario.p_max / scenario.noise_power_w
-    known = np.array([0.01, 0.1, 0.3])
-    expected = expected_gain(known, np.array([1.0, 3.0, np.inf]), scenario)
+@pytest.mark.parametrize("snr", [1e-3, 1.0, 1e3])
+def test_new_fading__is_a_clipped_exponential(snr):
+    fading, probability = new_fading(CellChannel())
+    kinks = -np.expm1([-0.1, -5.0])
 
-    def time(fading: float, device: int) -> float:
-        return 1.0 / np.log1p(mean[device] * fading)
+    def at(uniform: float) -> float:
+        return 1.0 / np.log1p(snr * np.clip(-np.log1p(-uniform), 0.1, 5.0))
 
-    for device, stays in enumerate([0.9, 0.9**3, 0.0]):
-        between = integrate.quad(lambda x, n=device: np.exp(-x) * time(x, n), 0.1, 5.0, epsabs=0)
-        new = between[0] - np.expm1(-0.1) * time(0.1, device) + np.exp(-5.0) * time(5.0, device)
-        old = 1.0 / np.log1p(known[device] * scenario.p_max[device] / scenario.noise_power_w)
-        upload = 1.0 / np.log1p(expected[device] * scenario.p_max[device] / scenario.noise_power_w)
-        assert upload == pytest.approx(stays * old + (1.0 - stays) * new, rel=1e-9)
+    mean, _ = integrate.quad(at, 0.0, 1.0, points=kinks, epsabs=0.0)
+    assert probability @ (1.0 / np.log1p(snr * fading)) == pytest.approx(mean, rel=1e-9)
+
+
+def test_expected_gain__forgets_with_age():
+    gain = np.array([0.01, 0.1, 0.3])
+    scenario, fast = (Scenario.cell(num_devices=3, channel=f"cell:{k}") for k in (0.5, 0.125))
+    expected = expected_gain(gain, np.full(3, 3.0), scenario)
+    assert expected == pytest.approx(expected_gain(gain, np.ones(3), fast))
     for channel in ("clip", CellChannel(fading="rician")):
         with pytest.raises(ValueError, match="must be a CellChannel with Rayleigh"):
-            expected_gain(known, np.ones(3), scenario.replace(channel=channel))
+            expected_gain(gain, np.ones(3), scenario.replace(channel=channel))

@@ -1,0 +1,67 @@
+"""A rule for servers that know only the gains of participants: Opportunistic with expected gains.
+
+fl-edge compare --scenario cell --channel cell:0.9 --csi participants --no-train \
+    --policies lroa examples/expecting.py:Expecting
+
+It knows the mean gain of every device, and how long fading stays. A device's gain is what its last
+measured gain, and its age, let the server expect. It does not explore. With --csi delayed, it is an
+oracle that knows all gains of the last round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import gymnasium as gym
+import numpy as np
+
+import fl_edge_env  # noqa: F401 - registers the environments
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.typing import FloatArray
+from policies import Opportunistic
+from policies.outcome import DualPrices, expected_gain, outcome_prices
+
+TUNING_SEEDS = range(100, 106)
+STEPS = 4.0, 1.0  # of the prices, in two simulations of an episode
+
+
+class Expecting(Opportunistic):
+    """Opportunistic with expected gains, and with prices that it learned in simulations."""
+
+    def __init__(
+        self, scenario: Scenario, *, prices: DualPrices | None = None, step_scale: float = 1.0
+    ) -> None:
+        prices = learned_prices(scenario) if prices is None else prices
+        super().__init__(scenario, prices=prices, step_scale=step_scale)
+
+    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+        """Minimise the expected cost of the round."""
+        age = observation.get("age", np.ones(1))  # of the gains, if the server knows all of them
+        gain = expected_gain(observation["channel_gain"], age, self.scenario)
+        return super().decide({**observation, "channel_gain": gain})
+
+
+@lru_cache
+def learned_prices(scenario: Scenario) -> DualPrices:
+    """Mean prices in the second half of simulated episodes, from the prices of the bound on."""
+    prices = outcome_prices(scenario)
+    envs = gym.make_vec(
+        "FLEdge-v0",
+        num_envs=len(TUNING_SEEDS),
+        vectorization_mode="vector_entry_point",
+        scenario=scenario,
+    )
+    for step_scale in STEPS:
+        rule = Expecting(scenario, prices=prices, step_scale=step_scale)
+        low_end = rule._start - np.stack(rule.prices)  # see `Opportunistic`
+        kept = []
+        observation, _ = envs.reset(seed=list(TUNING_SEEDS))
+        for index in range(scenario.num_rounds):
+            observation, *_, info = envs.step(rule.decide(observation))
+            rule.feedback(info)
+            if index >= scenario.num_rounds // 2:
+                kept.append(np.mean([rule._energy, rule._participation], axis=1))
+        energy, participation = np.mean(kept, axis=0) - low_end
+        prices = DualPrices(np.maximum(energy, 0.0), participation)
+    return prices

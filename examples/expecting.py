@@ -1,10 +1,9 @@
 """A rule for servers that know only the gains of participants: Opportunistic with expected gains.
 
-fl-edge compare --scenario cell --channel cell:0.9 --csi participants --no-train \
-    --policies lroa examples/expecting.py:Expecting
+python examples/tasks.py FLEdgeBlind-v0 --training-seeds 0
 
 It knows the mean gain of every device, and how long fading stays. A device's gain is what its last
-measured gain, and its age, let the server expect. It does not explore. With --csi delayed, it is an
+measured gain, and its age, let the server expect. It does not explore. With csi=delayed, it is an
 oracle that knows all gains of the last round.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any
 
 project = "FLEdge"
@@ -45,6 +46,33 @@ def _headings(
     lines[:] = re.sub(r"^## (.*)", r".. rubric:: \1\n", text, flags=re.MULTILINE).split("\n")
 
 
+def _documented() -> dict[str, str]:
+    """The full names of what the API pages document, by their last parts."""
+    names = {}
+    for page in Path(__file__).parent.glob("api/*.md"):
+        module = ""
+        for kind, name in re.findall(r"^\.\. (\w+):: ([\w.]+)", page.read_text(), re.MULTILINE):
+            if kind == "currentmodule":
+                module = name
+            else:
+                names[name.split(".")[-1]] = name if "." in name else f"{module}.{name}"
+    return names
+
+
+def _link_names(_app: Any, page: str, source: list[str]) -> None:
+    """Link documented names, which are plain code in Markdown, to the API pages."""
+    if page.startswith(("api/", "leaderboards/")):
+        return
+    known = _documented()
+
+    def linked(code: re.Match[str]) -> str:
+        return f"{{py:obj}}`~{known[code[1]]}`" if code[1] in known else code[0]
+
+    parts = re.split(r"(^```.*?^```|^#.*?$)", source[0], flags=re.MULTILINE | re.DOTALL)
+    parts[::2] = [re.sub(r"(?<![\[`\w}])`(\w+)`(?!`)", linked, part) for part in parts[::2]]
+    source[0] = "".join(parts)
+
+
 def _orphan(_app: Any, name: str, source: list[str]) -> None:
     """Build the tables of leaderboards, which pages link to, without an entry in the sidebar."""
     if name.startswith("leaderboards/"):
@@ -53,5 +81,6 @@ def _orphan(_app: Any, name: str, source: list[str]) -> None:
 
 def setup(app: Any) -> None:
     """Connect the functions above."""
+    app.connect("source-read", _link_names)
     app.connect("source-read", _orphan)
     app.connect("autodoc-process-docstring", _headings)

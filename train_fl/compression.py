@@ -8,7 +8,6 @@ References
 ----------
 .. [Alistarh2017] Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: Communication-efficient SGD via
    gradient quantization and encoding", NeurIPS 2017.
-.. [Stich2018] Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ class Compressor(ABC):
     Attributes
     ----------
     error_feedback : bool
-        Whether a device adds the residual of its earlier updates to each update [Stich2018]_.
+        Whether a device adds the residual of its earlier updates to each update (Stich et al.,
+        "Sparsified SGD with memory", NeurIPS 2018).
     """
 
     error_feedback: ClassVar[bool] = False

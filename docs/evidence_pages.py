@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.patches import Rectangle
 
 from fl_edge_env import Scenario
 from policies.benchmark.accounts import DeviceAccounts
@@ -70,6 +71,40 @@ def paper_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {"system": system_table, "paper": paper_table}
+
+
+def _draw_system(axes: Axes) -> None:
+    """A round: two of the devices train and upload, and the server decides how."""
+
+    def box(x: float, y: float, text: str, *, face: str = "white", height: float = 0.8) -> None:
+        axes.add_patch(Rectangle((x, y), 2.6, height, facecolor=face, edgecolor="black"))
+        axes.text(x + 1.3, y + height / 2, text, ha="center", va="center")
+
+    def arrow(start: tuple[float, float], end: tuple[float, float]) -> None:
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "linewidth": 1.2})
+
+    names = "device 1", "device 2", "device 3", "device N"
+    heights = 3.6, 2.5, 1.4, 0.0
+    cohort = 0, 2
+    for place, (name, y) in enumerate(zip(names, heights, strict=True)):
+        chosen = place in cohort
+        box(0, y, f"{name}: trains at $f$" if chosen else name, face="0.8" if chosen else "white")
+    axes.text(1.3, 1.1, "…", ha="center", va="center")
+    axes.add_patch(Rectangle((5.1, 0.9), 1.3, 3.5, facecolor="0.93", edgecolor="0.5"))
+    axes.text(5.75, 0.65, "shared band", ha="center", va="center")
+    box(8.4, 1.5, "server\n\nadds the updates\nto the model", height=2.3)
+    for place in cohort:
+        y = heights[place] + 0.4
+        arrow((2.7, y), (5.0, y))
+        axes.text(3.85, y + 0.15, "upload, power $p$", ha="center", va="bottom", size="small")
+        arrow((6.5, y), (8.3, 2.8 if place == 0 else 2.2))
+    axes.plot([9.7, 9.7, 1.3], [3.9, 4.95, 4.95], color="black", linewidth=1.2)
+    arrow((1.3, 4.95), (1.3, 4.5))
+    decided = "a policy decides: K of N devices (drawn with probabilities $q$), $f$ and $p$"
+    axes.text(5.5, 5.1, decided, ha="center", va="bottom")
+    axes.text(8.4, 0.4, "the round ends with\nthe last upload", size="small", va="center")
+    axes.set(xlim=(-0.1, 11.1), ylim=(-0.1, 5.6))
+    axes.axis("off")
 
 
 def _draw_bits(system: str, column: str, axes: Axes) -> None:
@@ -167,6 +202,7 @@ _DISTANCES = partial(_draw_rows, "opportunistic", "", "outcome_gap")
 _RANKING = [partial(_draw_status, place) for place in range(4)]
 _SCORES = [partial(_draw_scores, task) for task in ("paper", "longest", "blind")]
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
+    "examples/figures/system.png": ([[_draw_system]], (7.0, 2.8)),
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
     "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
     "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.2)),

@@ -53,14 +53,15 @@ def learned_prices(scenario: Scenario) -> DualPrices:
     )
     for step_scale in STEPS:
         rule = Expecting(scenario, prices=prices, step_scale=step_scale)
-        low_end = rule._start - np.stack(rule.prices)  # see `Opportunistic`
+        # An episode begins at the low end of the prices, see `Opportunistic`.
+        low_end = np.subtract(rule.current_prices, rule.prices)
         kept = []
         observation, _ = envs.reset(seed=list(TUNING_SEEDS))
         for index in range(scenario.num_rounds):
             observation, *_, info = envs.step(rule.decide(observation))
             rule.feedback(info)
             if index >= scenario.num_rounds // 2:
-                kept.append(np.mean([rule._energy, rule._participation], axis=1))
+                kept.append(np.mean(rule.current_prices, axis=1))
         energy, participation = np.mean(kept, axis=0) - low_end
         prices = DualPrices(np.maximum(energy, 0.0), participation)
     return prices

@@ -93,6 +93,11 @@ class Opportunistic(Policy):
         self.solution: RoundSolution | None = None
         self.reset(0)
 
+    @property
+    def current_prices(self) -> DualPrices:
+        """The prices of its next decision, of each system if it plays a batch."""
+        return DualPrices(self._energy, self._participation)
+
     def __getstate__(self) -> dict[str, Any]:
         """The state without the last solution, on which no decision depends."""
         return vars(self) | {"solution": None}

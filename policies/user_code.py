@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -72,14 +72,19 @@ def loaded_places() -> list[str]:
     return [*_LOADED]
 
 
-def load_places(places: Iterable[str]) -> None:
+def load_places(places: Iterable[str]) -> Exception | None:
     """Load them in another process, before it gets objects of their classes.
 
-    Errors are left to the runs, and output is not shown again.
+    Output is not shown again. Returns the last error, which matters only to runs that use its file.
     """
+    failed = None
     for place in places:
-        with suppress(Exception), redirect_stdout(None):
-            _load(place)
+        try:
+            with redirect_stdout(None):
+                _load(place)
+        except Exception as error:
+            failed = error
+    return failed
 
 
 def _load(place: str) -> ModuleType:

@@ -284,11 +284,15 @@ def _outcomes(
         return
     begin: dict[str, Any] = {}
     if workers > 1:
-        begin = {"initializer": _begin, "initargs": (os.getpid(), loaded_places())}
+        begin = {"initializer": _begin, "initargs": (os.getpid(),)}
     parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", **begin)
     try:
         with _signals_of_workers() if workers > 1 else nullcontext():
-            outcomes = parallel(joblib.delayed(_play)(attempt) for attempt in attempts)
+            if workers > 1:
+                calls = (joblib.delayed(_play_sent)(*call) for call in _sent(attempts))
+            else:
+                calls = (joblib.delayed(_play)(attempt) for attempt in attempts)
+            outcomes = parallel(calls)
         yield from outcomes
     except BrokenProcessPool:
         time.sleep(0.5)  # a signal that killed the whole process group will arrive here
@@ -379,9 +383,8 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),  # for the user's imports
     }
     play = remote(max_retries=0, runtime_env={"env_vars": variables})(_play_sent)
-    places = ray.put(loaded_places())
-    coming = iter(attempts)
-    running = [play.remote(cloudpickle.dumps(one), places) for one in islice(coming, workers)]
+    coming = _sent(attempts)
+    running = [play.remote(*call) for call in islice(coming, workers)]
     try:
         while running:
             (done,), running = ray.wait(running)
@@ -390,15 +393,25 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
             except (OutOfMemoryError, WorkerCrashedError):
                 raise WorkerKilledError(workers) from None
             yield outcome
-            running += [play.remote(cloudpickle.dumps(one), places) for one in islice(coming, 1)]
+            running += [play.remote(*call) for call in islice(coming, 1)]
     finally:
         ray.shutdown()
 
 
-def _play_sent(sent: bytes, places: Sequence[str]) -> _Outcome:
+def _sent(attempts: Sequence[_Attempt]) -> Iterator[tuple[int, bytes, list[str]]]:
+    """The arguments of `_play_sent` for each run."""
+    for attempt in attempts:
+        yield attempt.index, cloudpickle.dumps(attempt), loaded_places()
+
+
+def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     """Play a pickled run, in a process that loads the user's files first."""
-    load_places(places)
-    return _play(pickle.loads(sent))
+    failed = load_places(places)
+    try:
+        attempt = pickle.loads(sent)
+    except Exception as error:
+        return index, _failure(failed or error), ""
+    return _play(attempt)
 
 
 def _play(attempt: _Attempt) -> _Outcome:
@@ -425,8 +438,8 @@ def _play(attempt: _Attempt) -> _Outcome:
         return attempt.index, _failure(error), ""
 
 
-def _begin(parent: int, places: list[str]) -> None:
-    """Begin a worker: run the user's files, and end it soon after the main process was killed."""
+def _begin(parent: int) -> None:
+    """Begin a worker: end it soon after the main process was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -435,7 +448,6 @@ def _begin(parent: int, places: list[str]) -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     code_hash()  # of the code that this process has just imported
-    load_places(places)
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -309,6 +309,17 @@ def test_play_runs__has_each_class_once_in_every_process(tmp_path):
         pd.testing.assert_frame_equal(one.rounds, other.rounds)
 
 
+def test_play_runs__of_a_file_that_fails_in_other_processes_say_so(tmp_path):
+    code = (
+        "from multiprocessing import current_process\nfrom policies import UniS\n\n"
+        "if current_process().name != 'MainProcess':\n    raise OSError('only once')\n"
+        "class Mine(UniS):\n    pass\n"
+    )
+    runs = runs_of_file(tmp_path / "mine.py", code)
+    with pytest.raises(RunsFailedError, match="cannot import .*mine.py': OSError: only once"):
+        play_runs([*runs, run_of(UniS(SCENARIO))], workers=2)
+
+
 def test_changed_value__is_found_in_a_module_with_a_lock(tmp_path):
     (tmp_path / "rules_of_locks.py").write_text(f"{RULES}\nLEVEL = 1\n")
     code = "import rules_of_locks\nfrom policies import UniS\n\nclass Mine(UniS):\n    pass\n"

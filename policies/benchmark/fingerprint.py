@@ -55,7 +55,7 @@ _GENERATED = {"__hash__", "_abc_impl"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-# Where an object is: held by another one, by a function that another one holds, or by code.
+# Where an object is: in another object, in a function that an object holds, or in code.
 _Place: TypeAlias = Literal["object", "function", "code"]
 
 
@@ -266,8 +266,8 @@ class Fingerprint:
             return
         if any(np.shares_memory(array, other) for other in self._arrays):
             raise CopyError(
-                "it holds two arrays that share memory, but those of a copy do not: copy one of "
-                "them, or make the view where it is used"
+                "it holds two arrays that share memory, which its copies cannot keep: copy one of "
+                "the arrays, or make the view where it is used"
             )
         self._arrays.append(array)
 

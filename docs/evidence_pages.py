@@ -156,9 +156,8 @@ def _draw_scores(task: str, axes: Axes) -> None:
             if name == "LROA":
                 axes.axvline(x[0], color="0.75", linewidth=2.5, zorder=0.5)
         else:
-            axes.text(
-                0.5, row, status.partition(" with")[0], ha="center", va="center", size="x-small"
-            )
+            fault = re.split(",| with", status)[0]
+            axes.text(0.5, row, fault, ha="center", va="center", size="x-small")
     _label_rows(axes, [name for name, *_ in lines])
     axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.1))
 

@@ -39,6 +39,7 @@ TUNING_SEEDS = range(100, 110)
 # Model-based policies, each with the scales nu and mu or the steps that tuning tries.
 WEIGHTS = [{"nu": nu, "mu": mu} for nu in (1e4, 3e4, 1e5, 3e5, 1e6) for mu in (0.7, 0.85, 1.0, 1.2)]
 RULES = {"lroa": WEIGHTS, "uni-d": WEIGHTS[2::4]}
+COLUMNS = ["held-out seeds", "fresh seeds", "less LROA's", "status"]
 EXPECTING = f"{Path(__file__).with_name('expecting.py')}:Expecting"
 BLIND_RULES = RULES | {
     "opportunistic": [{"step_scale": 4.0**k} for k in range(-2, 6)],
@@ -208,7 +209,8 @@ def main(settings: Settings) -> None:
     # Best first under the fresh seeds, and those that are not ok last.
     scores = {name: np.mean([run.fresh for run in runs]) for name, runs in results.items()}
     order = sorted(results, key=lambda name: -np.nan_to_num(scores[name]))
-    table = pd.DataFrame({name: row(results[name], lroa) for name in order}).T.fillna("–")
+    rows = {name: row(results[name], lroa) for name in order}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS).fillna("–")
     table = table.sort_values("status", key=lambda status: status != "ok", kind="stable")
     print(table.to_string())
     print(f"fresh seeds {first} to {first + 9}: --first-seed {first} repeats them")

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing import Any
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
-from policies.user_files import claim, imports_of, is_library_file
+from policies.user_files import claim, has_changed, imports_of, is_library_file
 
 # Modules by their places.
 _LOADED: dict[str, ModuleType] = {}
@@ -99,6 +100,13 @@ def _load(place: str) -> ModuleType:
         folder = path.parent
     known = str(path) if place.endswith(".py") else place
     if known in _LOADED:
+        if has_changed(str(_LOADED[known].__file__)):
+            warnings.warn(
+                f"{place!r} has changed since this process loaded it: restart Python to use its "
+                "new code",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         return _LOADED[known]
     if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))

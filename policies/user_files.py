@@ -128,6 +128,11 @@ def imports_of(files: Mapping[str, str]) -> Imports:
     return found
 
 
+def has_changed(file: str) -> bool:
+    """Whether a file differs from what `imports_of` has read."""
+    return file in _CONTENTS and Path(file).read_bytes() != _CONTENTS[file]
+
+
 # The libraries that have a module, by its name, which can differ from theirs; takes long at first.
 _distributions = cache(importlib.metadata.packages_distributions)
 

@@ -17,7 +17,7 @@ import cloudpickle
 import numpy as np
 
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
-from policies.benchmark.fingerprint import NO_CODE, UserCode
+from policies.benchmark.fingerprint import NO_CODE, Fingerprint, UserCode
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Checkpoint:
         """The file."""
         return user_cache() / f"{self.key}.checkpoint"
 
-    def save(self, run: object, given: Mapping[str, object]) -> None:
+    def save(self, run: object, given: Mapping[str, object], policy: object = None) -> None:
         """Replace the checkpoint; warn once if that fails.
 
         Parameters
@@ -55,8 +55,12 @@ class Checkpoint:
             The object that `load` returns.
         given : mapping
             Objects by name that `load` also gets. The checkpoint holds only their names.
+        policy : object, optional
+            A part of the run. Nothing is saved if its pickle would lose something of it.
         """
         try:
+            if policy is not None:
+                _check_pickle(policy)
             changed = self.code.changed_file() or self.code.changed_value()
             if changed:
                 raise ValueError(f"{changed} has changed, and the checkpoint would not hold it")
@@ -113,6 +117,15 @@ class Checkpoint:
         with suppress(OSError):
             remove_abandoned(self.path.parent, self.path.stem)
             self.path.unlink()
+
+
+def _check_pickle(policy: object) -> None:
+    """Raise `ValueError` if what a policy gives to be pickled does not come back as it was."""
+    if type(policy).__module__ == "__main__":
+        return  # to load it would replace the methods of its class
+    restored = pickle.loads(cloudpickle.dumps(policy))
+    if Fingerprint().of(restored) != Fingerprint().of(policy):
+        raise ValueError("a pickle of the policy loses some of its values")
 
 
 def _generators() -> list[Any]:

@@ -21,12 +21,14 @@ from types import (
     FunctionType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodType,
     ModuleType,
 )
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fl_edge_env import Scenario
 from policies.user_files import PACKAGES, is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
@@ -55,8 +57,9 @@ _GENERATED = {"__hash__", "_abc_impl"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-# Where an object is: in another object, in a function that an object holds, or in code.
-_Place: TypeAlias = Literal["object", "function", "code"]
+# Where an object is: in an object of the user's, in a function that such an object holds, or in
+# code or an object of a library, which knows how it is copied.
+_Place: TypeAlias = Literal["object", "function", "elsewhere"]
 
 
 class CopyError(ValueError):
@@ -89,7 +92,7 @@ class Fingerprint:
         # where they were met first.
         self._numbers: dict[int, tuple[int, _Place]] = {}
         self._place: _Place = "object"
-        self._arrays: list[np.ndarray] = []  # that can change, outside of code
+        self._arrays: list[np.ndarray] = []  # that can change, in objects of the user's
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
         self._cycles = 0  # how often one of these was met again
 
@@ -102,7 +105,7 @@ class Fingerprint:
             self._cycles += 1
         if key in self._numbers:
             number, first = self._numbers[key]
-            if {first, self._place} == {"object", "function"} and _can_change(value):
+            if {first, self._place} == {"object", "function"} and not isinstance(value, Scenario):
                 raise CopyError(
                     f"it holds a function that uses its {type(value).__name__}, but the function "
                     "of a copy uses the original's: make the function a method"
@@ -115,8 +118,8 @@ class Fingerprint:
                 self._numbers[key] = len(self._numbers), self._place
             self._open[key] = value
             outer = self._place
-            if isinstance(value, type | ModuleType):
-                self._place = "code"
+            if isinstance(value, type | ModuleType) or _is_librarys(value):
+                self._place = "elsewhere"
             self._known[key] = value, _hash(*self._parts(value))
             self._place = outer
             del self._open[key]
@@ -156,6 +159,16 @@ class Fingerprint:
             return ["class", *self._class(value)]
         if isinstance(value, FunctionType):
             return ["function", *self._function(value)]
+        if isinstance(value, MethodType):  # by its name it might be another function
+            return ["method", *self._each(value.__func__, value.__self__)]
+        if isinstance(value, BuiltinFunctionType) and not isinstance(
+            value.__self__, ModuleType | type | None
+        ):
+            outer = self._place
+            self._place = "function" if outer == "object" else outer
+            parts = ["method", value.__name__, self.of(value.__self__)]
+            self._place = outer
+            return parts
         if isinstance(value, CodeType):
             names = value.co_names, value.co_varnames, value.co_freevars
             return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
@@ -175,6 +188,8 @@ class Fingerprint:
             )
         if torch is not None and isinstance(value, torch.Tensor):
             data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            with suppress(TypeError):  # NumPy has no such numbers
+                self._check_views(value.detach().cpu().numpy())
             shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
             return ["tensor", *shown, *self._each(kind, data)]
         return ["object", *self._object(value)]
@@ -249,7 +264,7 @@ class Fingerprint:
             return parts
         parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
         parts += self._named(function.__dict__)
-        self._place = "code"
+        self._place = "elsewhere"
         # Not the file of `__module__`, which a decorator may have copied from another function.
         values = function.__globals__
         file = values.get("__file__")
@@ -262,7 +277,10 @@ class Fingerprint:
 
     def _check_views(self, array: np.ndarray) -> None:
         """Raise `CopyError` if an array that an object holds is a view of another one."""
-        if self._place == "code" or not array.flags.writeable:
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if self._place == "elsewhere" or not root.flags.writeable:
             return
         if any(np.shares_memory(array, other) for other in self._arrays):
             raise CopyError(
@@ -272,10 +290,12 @@ class Fingerprint:
         self._arrays.append(array)
 
 
-def _can_change(value: object) -> bool:
-    """Whether an object may change: not frozen data classes, such as a `Scenario`."""
-    parameters = getattr(value, "__dataclass_params__", None)
-    return parameters is None or not parameters.frozen
+def _is_librarys(value: object) -> bool:
+    """Whether the class of an object is a library's, but not an array's or tensor's."""
+    if hasattr(type(value), "__array__"):
+        return False
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    return file is not None and is_library_file(file)
 
 
 def _check_nonlocal(code: CodeType) -> None:

@@ -94,7 +94,7 @@ def play(
         recorder.add(decision, observation, reward, account, start)
         policy.feedback(info)
         if checkpoint and number % checkpoint.every == 0:
-            checkpoint.save((env, policy, observation, recorder), given)
+            checkpoint.save((env, policy, observation, recorder), given, policy)
     if model is not None:
         _save_model(env, model)
     return recorder.record()

@@ -104,8 +104,9 @@ class _Attempt:
         if file:
             why = f"{file!r} has changed since this command read it: run it again"
         if why:
+            fate = "may be wrong" if self.file is None else "are not kept"
             warnings.warn(
-                f"the results of {self.run.name} are not kept, because {why}",
+                f"the results of {self.run.name} {fate}, because {why}",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -149,7 +150,7 @@ def play_runs(
         If the operating system killed a worker; finished runs are kept.
     """
     check_runner(workers, backend, checkpoint_every)
-    attempts = _attempts(runs, folder, checkpoint_every, models)
+    attempts = _attempts(runs, folder, workers, checkpoint_every, models)
     first: dict[Path | int, int] = {}  # equal runs of several settings are played once
     played = [first.setdefault(each.file or each.index, each.index) for each in attempts]
     records: dict[int, Record] = {}
@@ -180,11 +181,18 @@ def play_runs(
 
 
 def _attempts(
-    runs: Sequence[AnyRun], folder: Path | None, checkpoint_every: int, models: Path | None
+    runs: Sequence[AnyRun],
+    folder: Path | None,
+    workers: int,
+    checkpoint_every: int,
+    models: Path | None,
 ) -> list[_Attempt]:
     """The runs with their files in a folder, which is made."""
     if folder is None:
-        return [_Attempt(index, run, None, NO_CODE, None, None) for index, run in enumerate(runs)]
+        codes = [_code(run) if workers > 1 else NO_CODE for run in runs]
+        return [
+            _Attempt(index, run, None, codes[index], None, None) for index, run in enumerate(runs)
+        ]
     folder = writable_folder(folder).resolve()
     keys = _keys(runs)
     attempts = []
@@ -214,6 +222,13 @@ def _copy_models(attempts: Sequence[_Attempt], models: Path) -> None:
         shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
         if attempt.file is None:
             model.unlink()
+
+
+def _code(run: AnyRun) -> UserCode:
+    """The user's code of a run that is not kept, to see whether another process has the same."""
+    with suppress(Exception, SystemExit):
+        return key_and_code(run)[1]
+    return NO_CODE
 
 
 def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:

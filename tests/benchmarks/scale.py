@@ -91,7 +91,14 @@ def main() -> None:
     show(HEAD)
     show(["---:"] * len(HEAD))
     for system in SYSTEMS:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.scale", *map(str, system)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.benchmarks.scale",
+            *map(str, system),
+        ]
         subprocess.run(command, check=True)
 
 

@@ -12,11 +12,16 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import ClassVar
 
+import gymnasium as gym
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from fl_edge_env import Scenario
 from policies import UniD, UniS, evaluate, make_policy
+from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.play import play
 from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 
@@ -253,6 +258,8 @@ def counter():
         ("boost = self.boost; self.rule = lambda: boost", "a function that uses its list"),
         ("self.rules = [lambda gain, it=self.table: it]", "a function that uses its ndarray"),
         ("self.first, self.second = self.table", "two arrays that share memory"),
+        ("self.push = self.boost.append", "a function that uses its list"),
+        ("self.wide = np.broadcast_to(self.table[0], (3, 4))", "two arrays that share memory"),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
         ("self.rule = lambda gain: gain / scenario.num_devices", ""),
         ("self.rule = self.decide; self.first = self.table[0].copy()", ""),
@@ -309,14 +316,14 @@ def test_play_runs__has_each_class_once_in_every_process(tmp_path):
         pd.testing.assert_frame_equal(one.rounds, other.rounds)
 
 
-def test_play_runs__of_a_file_that_fails_in_other_processes_say_so(tmp_path):
+def test_play_runs__names_a_file_that_fails_in_other_processes(tmp_path):
     code = (
         "from multiprocessing import current_process\nfrom policies import UniS\n\n"
         "if current_process().name != 'MainProcess':\n    raise OSError('only once')\n"
         "class Mine(UniS):\n    pass\n"
     )
     runs = runs_of_file(tmp_path / "mine.py", code)
-    with pytest.raises(RunsFailedError, match="cannot import .*mine.py': OSError: only once"):
+    with pytest.raises(RunsFailedError, match=r"cannot import .*mine\.py': OSError: only once"):
         play_runs([*runs, run_of(UniS(SCENARIO))], workers=2)
 
 
@@ -335,3 +342,76 @@ def test_play_runs__keeps_nothing_of_changed_code_of_fledge(tmp_path, monkeypatc
     with pytest.warns(RuntimeWarning, match="FLEdge's code has changed"):
         play_runs([run_of(UniS(SCENARIO))], folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+class Views(UniS):
+    """Makes a view while it plays."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self.counts = np.zeros((4, 2))
+
+    def decide(self, observation):
+        self.column = self.counts[:, 0]
+        return super().decide(observation)
+
+
+class Tensors(Views):
+    def decide(self, observation):
+        self.tensor = torch.zeros(4, 2)
+        self.part = self.tensor[:, 0]
+        return super().decide(observation)
+
+
+@pytest.mark.parametrize("kind", [Views, Tensors])
+def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    policy = kind(SCENARIO)
+    checkpoint = Checkpoint("key", 1)
+    env = gym.make("FLEdge-v0", scenario=SCENARIO)
+    with pytest.warns(RuntimeWarning, match="cannot write the checkpoint .* arrays that share"):
+        play(policy, env, SCENARIO, [0], checkpoint)
+    assert not list(tmp_path.rglob("*.checkpoint"))
+
+
+METHODS = """
+from fl_edge_env import Allocation
+from policies import UniS
+
+def plain(function):
+    def wrapped(self):
+        return function(self)
+    return wrapped
+
+class Mine(UniS):
+    fast, slow = plain(lambda self: 1.0), plain(lambda self: 0.5)
+
+    def __init__(self, scenario, *, mode="fast"):
+        super().__init__(scenario)
+        self.rule = getattr(self, mode)
+
+    def decide(self, observation):
+        return Allocation(self.rule() * self.scenario.f_max, self.scenario.p_max, q=1 / 4)
+"""
+
+
+def test_run_key__knows_methods_of_one_name(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(METHODS)
+    kinds = [make_policy(f"{file}:Mine", SCENARIO, mode=mode) for mode in ("fast", "slow")]
+    assert len({run_key(run_of(policy)) for policy in kinds}) == 2
+    here, there = (play_runs([*map(run_of, kinds)], workers=workers) for workers in (1, 2))
+    for one, other in zip(here, there, strict=True):
+        pd.testing.assert_frame_equal(one.rounds, other.rounds)
+
+
+def test_play_runs__warns_of_changes_that_others_do_not_see(tmp_path):
+    (tmp_path / "changed_later.py").write_text("LEVEL = 0.5\n")
+    code = "import changed_later\nfrom policies import UniS\n\nclass Mine(UniS):\n    pass\n"
+    runs = runs_of_file(tmp_path / "mine.py", code)
+    sys.modules["changed_later"].LEVEL = 0.9
+    with pytest.warns(RuntimeWarning, match="results of Mine.* may be wrong, because .* changed"):
+        play_runs(runs, workers=2)
+    (tmp_path / "mine.py").write_text(code + "# more\n")
+    with pytest.warns(RuntimeWarning, match="mine.py' has changed since this process loaded it"):
+        make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)

@@ -48,6 +48,13 @@ def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> A
     """
     place, _, wanted = name.rpartition(":")
     module = _load(place)
+    if has_changed(str(module.__file__)):
+        warnings.warn(
+            f"{place!r} has changed since this process loaded it: restart Python to use its new "
+            "code",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     if not hasattr(module, wanted):
         known = [name for name, value in vars(module).items() if fits(value)]
         raise ValueError(f"{place!r} has no {wanted!r}{did_you_mean(wanted, known)}")
@@ -100,13 +107,6 @@ def _load(place: str) -> ModuleType:
         folder = path.parent
     known = str(path) if place.endswith(".py") else place
     if known in _LOADED:
-        if has_changed(str(_LOADED[known].__file__)):
-            warnings.warn(
-                f"{place!r} has changed since this process loaded it: restart Python to use its "
-                "new code",
-                RuntimeWarning,
-                stacklevel=4,
-            )
         return _LOADED[known]
     if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))

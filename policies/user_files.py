@@ -130,7 +130,15 @@ def imports_of(files: Mapping[str, str]) -> Imports:
 
 def has_changed(file: str) -> bool:
     """Whether a file differs from what `imports_of` has read."""
-    return file in _CONTENTS and Path(file).read_bytes() != _CONTENTS[file]
+    return file in _CONTENTS and differs(file, _CONTENTS[file])
+
+
+def differs(file: str, content: bytes) -> bool:
+    """Whether a file has another content, or cannot be read."""
+    try:
+        return Path(file).read_bytes() != content
+    except OSError:
+        return True
 
 
 # The libraries that have a module, by its name, which can differ from theirs; takes long at first.

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fl_edge_env import Scenario
-from policies.user_files import PACKAGES, is_library_file, is_user_file, with_packages
+from policies.user_files import PACKAGES, differs, is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
@@ -324,7 +324,7 @@ class UserCode(NamedTuple):
 
     def changed_file(self) -> str:
         """A file that has changed since, or an empty string."""
-        return next((file for file, content in self.files.items() if _differs(file, content)), "")
+        return next((file for file, content in self.files.items() if differs(file, content)), "")
 
     def changed_value(self) -> str:
         """A global value that has changed since, or an empty string."""
@@ -346,13 +346,6 @@ def module_values(files: Container[str]) -> dict[str, str]:
                     if not item.startswith("__") and not isinstance(value, ModuleType):
                         found[f"{name}.{item}"] = Fingerprint().of(value)
     return found
-
-
-def _differs(file: str, content: bytes) -> bool:
-    try:
-        return Path(file).read_bytes() != content
-    except OSError:
-        return True
 
 
 def patches() -> dict[str, object]:

@@ -146,8 +146,9 @@ class Fingerprint:
             # Not its bytes, as those between fields may have any value.
             fields = [value[name] for name in value.dtype.names]
             return ["fields", repr(value.dtype), *self._each(kind, *fields)]
+        if isinstance(value, np.ndarray):
+            self._check_views(np.asarray(value))
         if kind is np.ndarray and not value.dtype.hasobject:
-            self._check_views(value)
             return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
         if isinstance(value, ModuleType):
             if not _is_users(value) and sys.modules.get(value.__name__) is value:

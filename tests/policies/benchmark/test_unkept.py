@@ -259,6 +259,7 @@ def counter():
         ("self.rules = [lambda gain, it=self.table: it]", "a function that uses its ndarray"),
         ("self.first, self.second = self.table", "two arrays that share memory"),
         ("self.push = self.boost.append", "a function that uses its list"),
+        ("self.masked = np.ma.masked_array(self.table)", "two arrays that share memory"),
         ("self.wide = np.broadcast_to(self.table[0], (3, 4))", "two arrays that share memory"),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
         ("self.rule = lambda gain: gain / scenario.num_devices", ""),

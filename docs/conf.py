@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def _headings(
     lines[:] = re.sub(r"^## (.*)", r".. rubric:: \1\n", text, flags=re.MULTILINE).split("\n")
 
 
+@cache
 def _documented() -> dict[str, str]:
     """The full names of what the API pages document, by their last parts."""
     names = {}

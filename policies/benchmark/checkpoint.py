@@ -137,7 +137,7 @@ def _generators() -> list[Any]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles user-defined classes by value, and given objects by name."""
+    """Pickles classes of a script or notebook by value, and given objects by name."""
 
     def __init__(self, file: Any, given: Mapping[str, object]) -> None:
         super().__init__(file)

@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -57,7 +57,7 @@ _GENERATED = {"__hash__", "_abc_impl"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-# Where an object is: in an object of the user's, in a function that such an object holds, or in
+# The place of an object: in an object of the user's, in a function that such an object holds, or in
 # code or an object of a library, which knows how it is copied.
 _Place: TypeAlias = Literal["object", "function", "elsewhere"]
 
@@ -117,13 +117,21 @@ class Fingerprint:
             if not isinstance(value, (*_CODE, tuple, frozenset)):
                 self._numbers[key] = len(self._numbers), self._place
             self._open[key] = value
-            outer = self._place
-            if isinstance(value, type | ModuleType) or _is_librarys(value):
-                self._place = "elsewhere"
-            self._known[key] = value, _hash(*self._parts(value))
-            self._place = outer
+            elsewhere = isinstance(value, type | ModuleType) or _is_librarys(value)
+            with self._at("elsewhere" if elsewhere else self._place):
+                self._known[key] = value, _hash(*self._parts(value))
             del self._open[key]
         return self._known[key][1]
+
+    @contextmanager
+    def _at(self, place: _Place) -> Iterator[None]:
+        """What is hashed in the block is at this place."""
+        outer = self._place
+        self._place = place
+        try:
+            yield
+        finally:
+            self._place = outer
 
     def _named(self, values: Mapping[str, object]) -> list[str]:
         return [f"{name}={self.of(value)}" for name, value in sorted(values.items())]
@@ -165,11 +173,8 @@ class Fingerprint:
         if isinstance(value, BuiltinFunctionType) and not isinstance(
             value.__self__, ModuleType | type | None
         ):
-            outer = self._place
-            self._place = "function" if outer == "object" else outer
-            parts = ["method", value.__name__, self.of(value.__self__)]
-            self._place = outer
-            return parts
+            with self._at("function" if self._place == "object" else self._place):
+                return ["method", value.__name__, self.of(value.__self__)]
         if isinstance(value, CodeType):
             names = value.co_names, value.co_varnames, value.co_freevars
             return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
@@ -254,26 +259,23 @@ class Fingerprint:
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
         cells = [_content(cell) for cell in function.__closure__ or ()]
-        outer = self._place
-        if outer == "object":
-            self._place = "function"
+        held = self._place == "object"
+        if held:
             _check_nonlocal(code)
-        if is_library_file(code.co_filename):
-            name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
-            parts = [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
-            self._place = outer
-            return parts
-        parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
-        parts += self._named(function.__dict__)
-        self._place = "elsewhere"
+        with self._at("function" if held else self._place):
+            if is_library_file(code.co_filename):
+                name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
+                return [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
+            parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
+            parts += self._named(function.__dict__)
         # Not the file of `__module__`, which a decorator may have copied from another function.
         values = function.__globals__
         file = values.get("__file__")
         if file is None or is_user_file(file):
             names = {*_names(code)}
-            parts += self._globals(values, names)
-            parts += self._named(_imported(values.get("__package__") or "", names))
-        self._place = outer
+            with self._at("elsewhere"):
+                parts += self._globals(values, names)
+                parts += self._named(_imported(values.get("__package__") or "", names))
         return [function.__qualname__, *parts]
 
     def _check_views(self, array: np.ndarray) -> None:
@@ -286,7 +288,7 @@ class Fingerprint:
         if any(np.shares_memory(array, other) for other in self._arrays):
             raise CopyError(
                 "it holds two arrays that share memory, which its copies cannot keep: copy one of "
-                "the arrays, or make the view where it is used"
+                "the arrays, or make the view when it is used"
             )
         self._arrays.append(array)
 

@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import _GeneratorContextManager, contextmanager, suppress
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -82,10 +82,17 @@ class Fingerprint:
     ----------
     files : dict of str to str
         The user's files that define the hashed classes, functions and modules, with their packages.
+
+    Parameters
+    ----------
+    copied : bool
+        Whether only copies of the objects are compared: `CopyError` if they would not behave alike,
+        and texts in functions do not count as names of global values that these may use.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, copied: bool = False) -> None:
         self.files: dict[str, str] = {}
+        self._copied = copied
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
         # Numbers by `id` of objects that can change, so that it matters whether two are one, and
@@ -105,7 +112,8 @@ class Fingerprint:
             self._cycles += 1
         if key in self._numbers:
             number, first = self._numbers[key]
-            if {first, self._place} == {"object", "function"} and not isinstance(value, Scenario):
+            both = {first, self._place} == {"object", "function"}
+            if self._copied and both and not isinstance(value, Scenario):
                 raise CopyError(
                     f"it holds a function that uses its {type(value).__name__}, but the function "
                     "of a copy uses the original's: make the function a method"
@@ -183,6 +191,8 @@ class Fingerprint:
             if not any(functions):
                 raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
             return ["wrapper", *self._each(kind, *functions)]
+        if isinstance(value, _GeneratorContextManager):  # of a function that it decorates
+            return ["context", *self._each(kind, value.func, value.args, value.kwds)]
         torch = sys.modules.get("torch")
         generators = _GENERATORS if torch is None else (*_GENERATORS, torch.Generator)
         if isinstance(value, generators) and any(
@@ -260,7 +270,7 @@ class Fingerprint:
         code = function.__code__
         cells = [_content(cell) for cell in function.__closure__ or ()]
         held = self._place == "object"
-        if held:
+        if held and self._copied:
             _check_nonlocal(code)
         with self._at("function" if held else self._place):
             if is_library_file(code.co_filename):
@@ -272,18 +282,28 @@ class Fingerprint:
         values = function.__globals__
         file = values.get("__file__")
         if file is None or is_user_file(file):
-            names = {*_names(code)}
+            names = {*_names(code, texts=not self._copied)}
             with self._at("elsewhere"):
                 parts += self._globals(values, names)
                 parts += self._named(_imported(values.get("__package__") or "", names))
         return [function.__qualname__, *parts]
+
+    def in_code(self) -> list[object]:
+        """What the hashed classes and functions hold or use as global values, parts last."""
+        code = Fingerprint(copied=True)
+        for value, _ in self._known.values():
+            closed = getattr(value, "__closure__", None)  # `of` knows what functions close over
+            if isinstance(value, type | FunctionType) and not closed:
+                with suppress(Exception):  # the runner says what cannot be hashed
+                    code.of(value)
+        return [value for value, _ in code._known.values()][::-1]
 
     def _check_views(self, array: np.ndarray) -> None:
         """Raise `CopyError` if an array that an object holds is a view of another one."""
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        if self._place == "elsewhere" or not root.flags.writeable:
+        if not self._copied or self._place == "elsewhere" or not root.flags.writeable:
             return
         if any(np.shares_memory(array, other) for other in self._arrays):
             raise CopyError(
@@ -433,11 +453,13 @@ def _content(cell: CellType) -> object:
         return None
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    """Names of variables, modules and attributes in a code and all functions in it, and texts."""
-    yield from code.co_names
+def _names(code: CodeType, *, texts: bool) -> Iterator[str]:
+    """Names of variables and modules in a code and all functions in it, and, if asked, texts."""
+    for step in dis.get_instructions(code):
+        if step.opcode in dis.hasname and not step.opname.endswith(("ATTR", "METHOD")):
+            yield step.argval
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
-        elif isinstance(constant, str):
+            yield from _names(constant, texts=texts)
+        elif isinstance(constant, str) and texts:
             yield constant

@@ -189,7 +189,9 @@ def _attempts(
 ) -> list[_Attempt]:
     """The runs with their files in a folder, which is made."""
     if folder is None:
-        codes = [_code(run) if workers > 1 else NO_CODE for run in runs]
+        codes = [_code(run) for run in runs]
+        if workers == 1:  # values that changed before are here as they are
+            codes = [code._replace(values={}) for code in codes]
         return [
             _Attempt(index, run, None, codes[index], None, None) for index, run in enumerate(runs)
         ]
@@ -225,7 +227,7 @@ def _copy_models(attempts: Sequence[_Attempt], models: Path) -> None:
 
 
 def _code(run: AnyRun) -> UserCode:
-    """The user's code of a run that is not kept, to see whether another process has the same."""
+    """The user's code of a run that is not kept, to see whether it changes."""
     with suppress(Exception, SystemExit):
         return key_and_code(run)[1]
     return NO_CODE
@@ -445,7 +447,7 @@ def _play(attempt: _Attempt) -> _Outcome:
                 "processes do not see: keep it in the policy"
             )
         elif attempt.key() != before:
-            why = "its code keeps values for the next run: keep them in the policy, and reset them"
+            why = "its code or task keeps values for the next run: reset them when a run begins"
         return attempt.index, record, why
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):

@@ -128,14 +128,22 @@ def _check_system(run: Run) -> None:
         )
 
 
+def _is_constant(value: object) -> bool:
+    """Whether an object is compared by value and does not change, so that a copy can replace it."""
+    kind = type(value)
+    compared = kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
+    return compared or isinstance(value, Scenario)
+
+
 # Methods with which a class says how to copy its objects.
 _HOOKS = "__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce_ex__"
 
 
 def _check_copy(policy: Policy) -> None:
     """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
+    copies: dict[int, Any] = {}  # by `id` of the originals
     try:
-        copied = copy.deepcopy(policy)
+        copied = copy.deepcopy(policy, copies)
         cloudpickle.dumps(policy)  # as for other processes
     except Exception as error:  # values of the user can raise anything
         raise ValueError(
@@ -145,8 +153,9 @@ def _check_copy(policy: Policy) -> None:
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
     alike = True
+    fingerprint = Fingerprint(copied=True)
     try:
-        Fingerprint().of(policy)
+        fingerprint.of(policy)
         if hooked:  # values of libraries may have copies that look different
             # Not of the policies, whose code can use one of them as a global value.
             alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
@@ -154,6 +163,14 @@ def _check_copy(policy: Policy) -> None:
         raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
     except Exception:  # the runner says what cannot be hashed
         pass
+    for value in fingerprint.in_code():
+        if copies.get(id(value), value) is not value and not _is_constant(value):
+            raise ValueError(
+                f"the policy {policy.name} cannot be copied: it holds an object of type "
+                f"{type(value).__name__} that its code uses as a global value or attribute of a "
+                "class, but a copy holds another one: make it in __init__; for a mark, use None or "
+                "an Enum"
+            )
     if not alike:
         raise ValueError(
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "

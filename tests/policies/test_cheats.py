@@ -467,15 +467,13 @@ class Foresight(UniS):
         seen = np.atleast_2d(observation["channel_gain"])[0]
         held = vars(self.scenario.channel).values()
         tables = [v for v in held if isinstance(v, np.ndarray) and v.ndim == 2]
-        tables += [pd.read_csv(v).gain.to_numpy().reshape(-1, 4) for v in held if _is_file(v)]
+        files = [v for v in held if isinstance(v, str) and Path(v).is_file()]
+        tables += [pd.read_csv(file).gain.to_numpy().reshape(-1, 4) for file in files]
         Foresight.found += sum(np.isclose(table, seen).all(axis=1).any() for table in tables)
         return super().decide(observation)
 
 
-def _is_file(value):
-    return isinstance(value, str) and Path(value).is_file()
-
-
+@pytest.mark.filterwarnings("ignore:the results of Foresight")  # its class counts
 def test_make_policy__shows_no_future_gains(tmp_path):
     rng = np.random.default_rng(0)
     pairs = pd.MultiIndex.from_product([range(200), range(4)], names=["round", "device"])

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +25,8 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
 from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
+from train_fl import TrainingWrapper, make_task
+from train_fl.server import ServerOptimizer
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 
@@ -192,6 +195,43 @@ def test_play_runs__keeps_nothing_of_code_that_remembers_runs(tmp_path):
     with pytest.warns(RuntimeWarning, match=why):
         play_runs(runs, folder=tmp_path)
     assert not list(tmp_path.iterdir())
+    with pytest.warns(RuntimeWarning, match="may be wrong, because its code or task keeps values"):
+        play_runs(runs)
+
+
+@dataclass(frozen=True)
+class Momentum(ServerOptimizer):
+    """Keeps a state that no run resets."""
+
+    state: list[torch.Tensor] = field(default_factory=list)
+
+    def step(self, update, _):
+        self.state.append(update)
+        return update
+
+
+class Flips:
+    """Augments images in another way after the first run."""
+
+    calls = 0
+
+    def __call__(self, inputs, _):
+        self.calls += 1
+        return inputs
+
+
+@pytest.mark.parametrize("state", ["server", "augment"])
+def test_play_runs__warns_of_a_task_that_remembers_runs(state):
+    task = make_task("digits", num_devices=4, server=Momentum() if state == "server" else "fedavg")
+    if state == "augment":
+        task = replace(task, dataset=replace(task.dataset, augment=Flips()))
+    system = task.fit(SCENARIO)
+
+    def make_env(_):
+        return TrainingWrapper(gym.make("FLEdge-v0", scenario=system), task)
+
+    with pytest.warns(RuntimeWarning, match="may be wrong, because its code or task keeps values"):
+        play_runs([Run("Uni-D", UniD(system), system, (0,), make_env)])
 
 
 class Swallows(UniS):
@@ -232,8 +272,16 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
 
 
 COPIED = """
+import sys
 import numpy as np
 from policies import UniS
+
+UNSET, LIMITS, KINDS = object(), (0.5, "fast"), [1]
+
+class Config:
+    level = 1
+
+CONFIG = Config()
 
 class Mine(UniS):
     def __init__(self, scenario):
@@ -262,6 +310,11 @@ def counter():
         ("self.masked = np.ma.masked_array(self.table)", "two arrays that share memory"),
         ("self.wide = np.broadcast_to(self.table[0], (3, 4))", "two arrays that share memory"),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
+        ("self.mode = UNSET", "an object of type object that its code uses"),
+        ("self.waiting = [{'config': CONFIG}]", "an object of type Config that its code uses"),
+        ("self.kinds = KINDS", "an object of type list that its code uses"),
+        ("self.limits = LIMITS", ""),
+        ("sys.modules[__name__].boost = self.boost", ""),
         ("self.rule = lambda gain: gain / scenario.num_devices", ""),
         ("self.rule = self.decide; self.first = self.table[0].copy()", ""),
         ("self.first, self.second = np.ones((2, 4))", ""),

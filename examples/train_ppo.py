@@ -1,7 +1,7 @@
 """PPO in one file, in the style of CleanRL, on the paper's system of 120 devices.
 
 python examples/train_ppo.py
-python examples/train_ppo.py --env FLEdgeCMDP-v0
+python examples/train_ppo.py --env FLEdgeCMDP-v0 --out runs/agents/cmdp.zip
 
 It trains for 1.5 minutes on one core, and compares the agent with other policies on new seeds.
 
@@ -13,7 +13,9 @@ price (a Lagrange multiplier), which rises while the mean cost is above its limi
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +24,7 @@ import tyro
 from torch import nn
 from torch.distributions import Normal
 
+from fl_edge_env import Scenario
 from fl_edge_env.tasks import TASKS, normalized_score
 from policies import evaluate, make_policy
 
@@ -43,6 +46,8 @@ class Settings:
     first_std: float = 0.25
     last_std: float = 0.15  # at the end
     price_rate: float = 0.05  # step of the prices of costs in each update
+    out: Path | None = None
+    """A file for the agent, which `fl-edge compare` plays."""
 
 
 class Agent(nn.Module):
@@ -140,11 +145,33 @@ def train(settings: Settings) -> Agent:
     return agent
 
 
+def save(agent: Agent, scenario: Scenario, file: Path) -> None:
+    """Save the actor as an agent of Stable-Baselines3 that plays the same."""
+    from stable_baselines3 import PPO
+
+    from policies.learning.vec_env import BatchVecEnv
+
+    shape = {"pi": [32, 32], "vf": []}
+    rows = BatchVecEnv(1, scenario)
+    model = PPO("MlpPolicy", rows, policy_kwargs={"net_arch": shape}, device="cpu")
+    actor = copy.deepcopy(agent.actor)
+    # The rows of `BatchVecEnv` have the spread divided by N, and those of the agent by N - 1.
+    actor[0].weight.data[:, 2 * agent.features :] *= (1 - 1 / scenario.num_devices) ** -0.5
+    model.policy.mlp_extractor.policy_net.load_state_dict(actor[:-1].state_dict())
+    model.policy.action_net.load_state_dict(actor[-1].state_dict())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Only training needs these: they are large, or other versions may not read them.
+    model.save(file, exclude=["rollout_buffer_class", "lr_schedule", "clip_range"])
+
+
 def main(settings: Settings) -> None:
-    """Train, and compare with model-based policies."""
+    """Train, save if a file is given, and compare with model-based policies."""
     scenario = gym.make(settings.env).unwrapped.scenario
     policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", "opportunistic")]
-    policies.append(make_policy("predict", scenario, model=train(settings)))
+    agent = train(settings)
+    policies.append(make_policy("predict", scenario, model=agent))
+    if settings.out is not None:
+        save(agent, scenario, settings.out)
     table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
     result = table[["total_time", "spent_ratio", "gap", "outcome_gap"]].mean()
     if settings.env in TASKS:

@@ -1,6 +1,7 @@
 """PPO of Stable-Baselines3 on the paper's system of 120 devices.
 
 python examples/train_sb3.py
+python examples/train_sb3.py --scenario FLEdgeLongest-v0
 
 Each device is a row of the batch, so one small network decides for every device. A device learns
 from its own contribution to the reward (credit "difference", which needs the system's model, but
@@ -21,9 +22,14 @@ import tyro
 from stable_baselines3 import PPO
 
 from fl_edge_env import Scenario
-from fl_edge_env.tasks import normalized_score
+from fl_edge_env.tasks import TASKS, normalized_score
 from policies import evaluate, make_policy
+from policies.agents import device_spaces
 from policies.learning.vec_env import BatchVecEnv
+
+# Only training needs these. They are large, or other versions of Python or SB3 may not read them.
+LARGE = ("_last_obs", "_last_episode_starts", "rollout_buffer_class")
+NOT_PORTABLE = ("learning_rate", "lr_schedule", "clip_range")
 
 
 @dataclass
@@ -31,11 +37,13 @@ class Settings:
     """Settings of the training."""
 
     scenario: str = "cifar10"
+    """A preset or a frozen task."""
     credit: Literal["difference", "team"] = "difference"
     seed: int = 0
     rounds: int = 20_000  # of all systems together
     num_envs: int = 8
-    out: Path = Path("runs/agents")
+    out: Path | None = None
+    """The agent's file, by default runs/agents/<scenario>.zip."""
 
 
 def train(scenario: Scenario, settings: Settings) -> PPO:
@@ -59,17 +67,26 @@ def train(scenario: Scenario, settings: Settings) -> PPO:
     return model.learn(settings.rounds * scenario.num_devices)
 
 
+def save(model: PPO, file: Path) -> None:
+    """Save a small file that plays the same: without what only training needs."""
+    model.policy.optimizer.state.clear()
+    # New spaces have no random generator, which other versions of NumPy may not read.
+    model.observation_space, model.action_space = device_spaces(model.env.scaling)
+    model.save(file, exclude=LARGE + NOT_PORTABLE)
+
+
 def main(settings: Settings) -> None:
     """Train, save, and compare with LROA and Uni-D on seeds that the agent has not seen."""
-    scenario = Scenario.preset(settings.scenario)
-    file = settings.out / f"{settings.scenario}.zip"
+    task = "FLEdgePaper-v0" if settings.scenario == "cifar10" else settings.scenario
+    scenario = TASKS[task].scenario if task in TASKS else Scenario.preset(task)
+    file = settings.out or Path("runs/agents") / f"{settings.scenario}.zip"
     file.parent.mkdir(parents=True, exist_ok=True)
-    train(scenario, settings).save(file)
+    save(train(scenario, settings), file)
     policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", str(file))]
     table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
     result = table[["total_time", "worst_energy_ratio", "gap"]].mean()
-    if settings.scenario == "cifar10":
-        result["score"] = normalized_score("FLEdgePaper-v0", result["gap"])
+    if task in TASKS:
+        result["score"] = normalized_score(task, result[TASKS[task].measure])
     print(result.assign(status=table["status"].first()).round(4).to_string())
 
 

@@ -207,7 +207,7 @@ class Fingerprint:
             with suppress(TypeError):  # NumPy has no such numbers
                 self._check_views(value.detach().cpu().numpy())
             shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
-            return ["tensor", *shown, *self._each(kind, data)]
+            return ["tensor", *shown, self.of(kind), _hash(data.tobytes())]
         return ["object", *self._object(value)]
 
     def _elements(self, values: Iterable[object]) -> list[str]:
@@ -289,14 +289,14 @@ class Fingerprint:
         return [function.__qualname__, *parts]
 
     def in_code(self) -> list[object]:
-        """What the hashed classes and functions hold or use as global values, parts last."""
+        """What the hashed classes and functions hold or use as global values."""
         code = Fingerprint(copied=True)
         for value, _ in self._known.values():
             closed = getattr(value, "__closure__", None)  # `of` knows what functions close over
             if isinstance(value, type | FunctionType) and not closed:
                 with suppress(Exception):  # the runner says what cannot be hashed
                     code.of(value)
-        return [value for value, _ in code._known.values()][::-1]
+        return [value for value, _ in code._known.values()]
 
     def _check_views(self, array: np.ndarray) -> None:
         """Raise `CopyError` if an array that an object holds is a view of another one."""

@@ -128,13 +128,6 @@ def _check_system(run: Run) -> None:
         )
 
 
-def _is_constant(value: object) -> bool:
-    """Whether an object is compared by value and does not change, so that a copy can replace it."""
-    kind = type(value)
-    compared = kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
-    return compared or isinstance(value, Scenario)
-
-
 # Methods with which a class says how to copy its objects.
 _HOOKS = "__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce_ex__"
 
@@ -163,14 +156,11 @@ def _check_copy(policy: Policy) -> None:
         raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
     except Exception:  # the runner says what cannot be hashed
         pass
-    for value in fingerprint.in_code():
-        if copies.get(id(value), value) is not value and not _is_constant(value):
-            raise ValueError(
-                f"the policy {policy.name} cannot be copied: it holds an object of type "
-                f"{type(value).__name__} that its code uses as a global value or attribute of a "
-                "class, but a copy holds another one: make it in __init__; for a mark, use None or "
-                "an Enum"
-            )
+    if any(type(value) is object and id(value) in copies for value in fingerprint.in_code()):
+        raise ValueError(
+            f"the policy {policy.name} cannot be copied: it holds an object() that its code also "
+            "uses, but a copy holds another one: use None or an Enum instead"
+        )
     if not alike:
         raise ValueError(
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "

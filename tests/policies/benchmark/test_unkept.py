@@ -274,6 +274,7 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
 COPIED = """
 import sys
 import numpy as np
+import torch
 from policies import UniS
 
 UNSET, LIMITS, KINDS = object(), (0.5, "fast"), [1]
@@ -310,10 +311,9 @@ def counter():
         ("self.masked = np.ma.masked_array(self.table)", "two arrays that share memory"),
         ("self.wide = np.broadcast_to(self.table[0], (3, 4))", "two arrays that share memory"),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
-        ("self.mode = UNSET", "an object of type object that its code uses"),
-        ("self.waiting = [{'config': CONFIG}]", "an object of type Config that its code uses"),
-        ("self.kinds = KINDS", "an object of type list that its code uses"),
-        ("self.limits = LIMITS", ""),
+        ("self.modes = [{'mode': UNSET}]", r"an object\(\) that its code also uses"),
+        ("self.held = CONFIG, KINDS, LIMITS", ""),
+        ("self.weight = torch.zeros(3)", ""),
         ("sys.modules[__name__].boost = self.boost", ""),
         ("self.rule = lambda gain: gain / scenario.num_devices", ""),
         ("self.rule = self.decide; self.first = self.table[0].copy()", ""),

@@ -28,8 +28,10 @@ from policies.agents import device_spaces
 from policies.learning.vec_env import BatchVecEnv
 
 # Only training needs these. They are large, or other versions of Python or SB3 may not read them.
-LARGE = ("_last_obs", "_last_episode_starts", "rollout_buffer_class")
-NOT_PORTABLE = ("learning_rate", "lr_schedule", "clip_range")
+LEFT_OUT = (
+    *("_last_obs", "_last_episode_starts", "rollout_buffer_class"),
+    *("learning_rate", "lr_schedule", "clip_range"),
+)
 
 
 @dataclass
@@ -72,7 +74,7 @@ def save(model: PPO, file: Path) -> None:
     model.policy.optimizer.state.clear()
     # New spaces have no random generator, which other versions of NumPy may not read.
     model.observation_space, model.action_space = device_spaces(model.env.scaling)
-    model.save(file, exclude=LARGE + NOT_PORTABLE)
+    model.save(file, exclude=LEFT_OUT)
 
 
 def main(settings: Settings) -> None:

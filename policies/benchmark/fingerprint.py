@@ -112,8 +112,14 @@ class Fingerprint:
             self._cycles += 1
         if key in self._numbers:
             number, first = self._numbers[key]
-            both = {first, self._place} == {"object", "function"}
-            if self._copied and both and not isinstance(value, Scenario):
+            places = {first, self._place}
+            if self._copied and places == {"object", "elsewhere"} and type(value) is object:
+                raise CopyError(
+                    "it holds an object() that its code also uses, but a copy holds another one: "
+                    "use None or an Enum instead"
+                )
+            shared = places == {"object", "function"} and not isinstance(value, Scenario)
+            if self._copied and shared:
                 raise CopyError(
                     f"it holds a function that uses its {type(value).__name__}, but the function "
                     "of a copy uses the original's: make the function a method"
@@ -287,16 +293,6 @@ class Fingerprint:
                 parts += self._globals(values, names)
                 parts += self._named(_imported(values.get("__package__") or "", names))
         return [function.__qualname__, *parts]
-
-    def in_code(self) -> list[object]:
-        """What the hashed classes and functions hold or use as global values."""
-        code = Fingerprint(copied=True)
-        for value, _ in self._known.values():
-            closed = getattr(value, "__closure__", None)  # `of` knows what functions close over
-            if isinstance(value, type | FunctionType) and not closed:
-                with suppress(Exception):  # the runner says what cannot be hashed
-                    code.of(value)
-        return [value for value, _ in code._known.values()]
 
     def _check_views(self, array: np.ndarray) -> None:
         """Raise `CopyError` if an array that an object holds is a view of another one."""

@@ -134,9 +134,8 @@ _HOOKS = "__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce
 
 def _check_copy(policy: Policy) -> None:
     """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
-    copies: dict[int, Any] = {}  # by `id` of the originals
     try:
-        copied = copy.deepcopy(policy, copies)
+        copied = copy.deepcopy(policy)
         cloudpickle.dumps(policy)  # as for other processes
     except Exception as error:  # values of the user can raise anything
         raise ValueError(
@@ -146,9 +145,8 @@ def _check_copy(policy: Policy) -> None:
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
     alike = True
-    fingerprint = Fingerprint(copied=True)
     try:
-        fingerprint.of(policy)
+        Fingerprint(copied=True).of(policy)
         if hooked:  # values of libraries may have copies that look different
             # Not of the policies, whose code can use one of them as a global value.
             alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
@@ -156,11 +154,6 @@ def _check_copy(policy: Policy) -> None:
         raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
     except Exception:  # the runner says what cannot be hashed
         pass
-    if any(type(value) is object and id(value) in copies for value in fingerprint.in_code()):
-        raise ValueError(
-            f"the policy {policy.name} cannot be copied: it holds an object() that its code also "
-            "uses, but a copy holds another one: use None or an Enum instead"
-        )
     if not alike:
         raise ValueError(
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "

@@ -210,8 +210,8 @@ class Momentum(ServerOptimizer):
         return update
 
 
-class Flips:
-    """Augments images in another way after the first run."""
+class Counts:
+    """Counts how often it augments."""
 
     calls = 0
 
@@ -224,7 +224,7 @@ class Flips:
 def test_play_runs__warns_of_a_task_that_remembers_runs(state):
     task = make_task("digits", num_devices=4, server=Momentum() if state == "server" else "fedavg")
     if state == "augment":
-        task = replace(task, dataset=replace(task.dataset, augment=Flips()))
+        task = replace(task, dataset=replace(task.dataset, augment=Counts()))
     system = task.fit(SCENARIO)
 
     def make_env(_):

@@ -17,7 +17,8 @@ import cloudpickle
 import numpy as np
 
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
-from policies.benchmark.fingerprint import NO_CODE, Fingerprint, UserCode
+from policies.benchmark.changes import NO_CODE, UserCode
+from policies.benchmark.fingerprint import Fingerprint
 
 
 @dataclass

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import _GeneratorContextManager, contextmanager, suppress
 from pathlib import Path
@@ -24,12 +24,12 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fl_edge_env import Scenario
-from policies.user_files import PACKAGES, differs, is_library_file, is_user_file, with_packages
+from policies.user_files import is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
@@ -48,8 +48,6 @@ _SHARED = os.environ, np.random.mtrand._rand, random._inst
 # Generators of random numbers. What is within code, so in these types, is shared by all runs.
 _GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random
 _CODE = type, FunctionType, BuiltinFunctionType, ModuleType
-# Thousands of values in FLEdge's modules that are not the user's, by `id`, for the next run.
-_CHECKED: dict[int, object] = {}
 # Objects without a value of their own: class attributes for `__slots__`, and loggers.
 _BY_TYPE = logging.Logger, MemberDescriptorType
 # Attributes of classes that Python makes, which differ in each process.
@@ -173,7 +171,7 @@ class Fingerprint:
         if kind is np.ndarray and not value.dtype.hasobject:
             return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
         if isinstance(value, ModuleType):
-            if not _is_users(value) and sys.modules.get(value.__name__) is value:
+            if not is_users(value) and sys.modules.get(value.__name__) is value:
                 return ["module", value.__name__]
             return ["module", *self._globals(vars(value), vars(value).keys())]
         if isinstance(value, _BY_TYPE) or any(value is one for one in _SHARED):
@@ -193,7 +191,7 @@ class Fingerprint:
             names = value.co_names, value.co_varnames, value.co_freevars
             return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
         if kind in _WRAPPERS or kind.__module__.startswith("numba."):
-            functions = _wrapped(value)
+            functions = wrapped(value)
             if not any(functions):
                 raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
             return ["wrapper", *self._each(kind, *functions)]
@@ -327,69 +325,7 @@ def _check_nonlocal(code: CodeType) -> None:
             )
 
 
-class UserCode(NamedTuple):
-    """The user's code that a key covers, as it was when the key was made.
-
-    Attributes
-    ----------
-    files : dict of str to bytes
-        The contents of files.
-    values : dict of str to str
-        Hashes of the global values of modules, by their names.
-    """
-
-    files: dict[str, bytes]
-    values: dict[str, str]
-
-    def changed_file(self) -> str:
-        """A file that has changed since, or an empty string."""
-        return next((file for file, content in self.files.items() if differs(file, content)), "")
-
-    def changed_value(self) -> str:
-        """A global value that has changed since, or an empty string."""
-        now = module_values(self.files)
-        names = (name for name, value in now.items() if self.values.get(name, value) != value)
-        return next(names, "")
-
-
-NO_CODE = UserCode({}, {})
-
-
-def module_values(files: Container[str]) -> dict[str, str]:
-    """Hashes of the global values of loaded modules whose files are among some."""
-    found = {}
-    for name, module in [*sys.modules.items()]:
-        if getattr(module, "__file__", None) in files:
-            for item, value in vars(module).items():
-                with suppress(Exception):  # what cannot be hashed is not compared
-                    if not item.startswith("__") and not isinstance(value, ModuleType):
-                        found[f"{name}.{item}"] = Fingerprint().of(value)
-    return found
-
-
-def patches() -> dict[str, object]:
-    """The user's code that has replaced FLEdge's in its loaded modules and classes, by place."""
-    fledge = {package.name for package in PACKAGES}
-    found = {}
-    for name, module in [*sys.modules.items()]:
-        if name.partition(".")[0] not in fledge:
-            continue
-        places: dict[str, Any] = {name: module}
-        for kind in vars(module).values():
-            if isinstance(kind, type) and kind.__module__ == name:
-                places[f"{name}.{kind.__qualname__}"] = kind
-        for place, holder in places.items():
-            for item, value in vars(holder).items():
-                if id(value) in _CHECKED:
-                    continue
-                if any(map(_is_users, (value, type(value), *_wrapped(value)))):
-                    found[f"{place}.{item}"] = value
-                else:
-                    _CHECKED[id(value)] = value
-    return dict(sorted(found.items()))
-
-
-def _is_users(code: object) -> bool:
+def is_users(code: object) -> bool:
     """Whether a function, class or module is the user's, whose packages need not have a file."""
     if isinstance(code, type):
         code = _module_of(code)
@@ -415,7 +351,8 @@ def _module_of(kind: type) -> ModuleType | None:
     return None if made and getattr(module, kind.__name__, None) is not kind else module
 
 
-def _wrapped(value: object) -> list[object]:
+def wrapped(value: object) -> list[object]:
+    """The functions that an object wraps."""
     return [getattr(value, name, None) for name in _WRAPPED]
 
 
@@ -423,7 +360,7 @@ def _imported(package: str, names: Iterable[str]) -> dict[str, object]:
     """The user's loaded modules that code with these names may import, within a package or not."""
     prefixes = ["", *(f"{above}." for above in with_packages(package))]
     possible = {f"{prefix}{name}" for prefix in prefixes for name in names} & sys.modules.keys()
-    return {name: sys.modules[name] for name in possible if _is_users(sys.modules[name])}
+    return {name: sys.modules[name] for name in possible if is_users(sys.modules[name])}
 
 
 def _without(folder: str, value: object) -> object:

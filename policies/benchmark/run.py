@@ -21,8 +21,9 @@ from fl_edge_env import FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
+from policies.benchmark.changes import UserCode, module_values, patches
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import Fingerprint, UserCode, module_values, patches
+from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
 from policies.solvers.waits import announced

@@ -12,11 +12,9 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -29,12 +27,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fl_edge_env.checks import integer_at_least, one_of
-from fl_edge_env.files import reason, writable_folder
-from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import NO_CODE, UserCode
-from policies.benchmark.record_file import load_record, save_record
+from policies.benchmark.attempt import Attempt, attempts_of
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
+from policies.benchmark.run import AnyRun, Run, code_hash
 from policies.user_code import load_places, loaded_places
 from policies.user_files import is_user_file
 
@@ -68,52 +63,6 @@ class _Failure(NamedTuple):
 
     summary: str
     traceback: str
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """A run to play: its index among all runs, and the files that it reads and writes."""
-
-    index: int
-    run: AnyRun
-    file: Path | None  # of its record
-    code: UserCode
-    checkpoint: Checkpoint | None
-    model: Path | None
-    fledge: str = field(default_factory=code_hash)  # of FLEdge's code, in this process
-
-    def stored(self) -> Record | None:
-        """The record of an earlier command, if it is kept."""
-        record = None if self.file is None else load_record(self.file, self.model)
-        if record is not None and self.checkpoint is not None:
-            self.checkpoint.remove()  # the earlier command may have been killed before this
-        return record
-
-    def key(self) -> str:
-        """Its key if it has code of the user, whose values may have changed, or empty."""
-        with suppress(Exception):  # in another process something may have no hash
-            return run_key(self.run) if self.code.files else ""
-        return ""
-
-    def keep(self, record: Record, why: str) -> None:
-        """Save the record, unless it is not what its key says; warns then.
-
-        `why` says so if the run itself noticed it.
-        """
-        file = self.code.changed_file()
-        if file:
-            why = f"{file!r} has changed since this command read it: run it again"
-        if why:
-            fate = "may be wrong" if self.file is None else "are not kept"
-            warnings.warn(
-                f"the results of {self.run.name} {fate}, because {why}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        elif self.file is not None:
-            save_record(record, self.file, self.model)
-        if self.checkpoint is not None:
-            self.checkpoint.remove()
 
 
 # The index of a run, its record or error, and why the record is not kept, or an empty string.
@@ -150,11 +99,11 @@ def play_runs(
         If the operating system killed a worker; finished runs are kept.
     """
     check_runner(workers, backend, checkpoint_every)
-    attempts = _attempts(runs, folder, workers, checkpoint_every, models)
+    attempts = attempts_of(runs, folder, workers, checkpoint_every, models)
     first: dict[Path | int, int] = {}  # equal runs of several settings are played once
     played = [first.setdefault(each.file or each.index, each.index) for each in attempts]
     records: dict[int, Record] = {}
-    left: list[_Attempt] = []
+    left: list[Attempt] = []
     for index in dict.fromkeys(played):
         record = attempts[index].stored()
         if record is None:
@@ -180,36 +129,7 @@ def play_runs(
     return [records[index] for index in played]
 
 
-def _attempts(
-    runs: Sequence[AnyRun],
-    folder: Path | None,
-    workers: int,
-    checkpoint_every: int,
-    models: Path | None,
-) -> list[_Attempt]:
-    """The runs with their files in a folder, which is made."""
-    if folder is None:
-        codes = [_code(run) for run in runs]
-        if workers == 1:  # values that changed before are here as they are
-            codes = [code._replace(values={}) for code in codes]
-        return [
-            _Attempt(index, run, None, codes[index], None, None) for index, run in enumerate(runs)
-        ]
-    folder = writable_folder(folder).resolve()
-    keys = _keys(runs)
-    attempts = []
-    for index, run in enumerate(runs):
-        key, code = keys.get(index, ("", NO_CODE))
-        file = folder / f"{key}.npz" if key else None
-        checkpoint = Checkpoint(key, checkpoint_every, code) if key and run.trains else None
-        model = None
-        if models is not None and run.trains:
-            model = folder / f"{key or f'not-kept-{index}'}.pt"
-        attempts.append(_Attempt(index, run, file, code, checkpoint, model))
-    return attempts
-
-
-def _copy_models(attempts: Sequence[_Attempt], models: Path) -> None:
+def _copy_models(attempts: Sequence[Attempt], models: Path) -> None:
     """Copy the final models of runs to a folder, under the policies' names."""
     titles: dict[str, str] = {}  # by their names as files
     for attempt in attempts:
@@ -224,47 +144,6 @@ def _copy_models(attempts: Sequence[_Attempt], models: Path) -> None:
         shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
         if attempt.file is None:
             model.unlink()
-
-
-def _code(run: AnyRun) -> UserCode:
-    """The user's code of a run that is not kept, to see whether it changes."""
-    with suppress(Exception, SystemExit):
-        return key_and_code(run)[1]
-    return NO_CODE
-
-
-def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:
-    """The keys of runs by their indices, and the user's code that they cover.
-
-    Those that have no key are left out, with a warning. `ValueError` if two runs have the same key,
-    and so would share a record, unless they are of different settings.
-    """
-    keys: dict[int, tuple[str, UserCode]] = {}
-    unkept: dict[str, str] = {}
-    owners: dict[str, AnyRun] = {}
-    for index, run in enumerate(runs):
-        try:
-            key, code = key_and_code(run)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # code of the user can raise anything, `SystemExit` included
-            unkept[run.name] = f"{type(error).__name__}: {reason(error)}"
-            continue
-        other = owners.setdefault(key, run)
-        own = isinstance(run, Run) and isinstance(other, Run) and run.setting == other.setting
-        if other is not run and own:
-            raise ValueError(
-                f"{other.name}, and {run.name}, are the same run: their policies, scenarios and "
-                "training are equal. Leave one out"
-            )
-        keys[index] = key, code
-    for name, why in unkept.items():
-        warnings.warn(
-            f"the results of {name} are not kept, because they have no key: {why}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return keys
 
 
 def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
@@ -291,7 +170,7 @@ def _bar(console: Console | None, runs: int, finished: int, *, transient: bool) 
 
 
 def _outcomes(
-    attempts: list[_Attempt], workers: int, backend: str
+    attempts: list[Attempt], workers: int, backend: str
 ) -> Generator[_Outcome, None, None]:
     if not attempts:
         return
@@ -377,7 +256,7 @@ def _sigterm_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
+def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
     # joblib's backend for Ray returns no result before all runs have finished.
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
@@ -415,7 +294,7 @@ def _on_ray(attempts: list[_Attempt], workers: int) -> Iterator[_Outcome]:
         ray.shutdown()
 
 
-def _sent(attempts: Sequence[_Attempt]) -> Iterator[tuple[int, bytes, list[str]]]:
+def _sent(attempts: Sequence[Attempt]) -> Iterator[tuple[int, bytes, list[str]]]:
     """The arguments of `_play_sent` for each run."""
     for attempt in attempts:
         yield attempt.index, cloudpickle.dumps(attempt), loaded_places()
@@ -431,7 +310,7 @@ def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     return _play(attempt)
 
 
-def _play(attempt: _Attempt) -> _Outcome:
+def _play(attempt: Attempt) -> _Outcome:
     """Play a run."""
     try:
         before = attempt.key()

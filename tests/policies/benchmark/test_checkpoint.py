@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Opportunistic, Policy, UniD
+from policies.benchmark.changes import UserCode
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import UserCode
 from policies.benchmark.play import play
 from train_fl import TrainingWrapper, make_task
 

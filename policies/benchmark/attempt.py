@@ -1,0 +1,132 @@
+"""A run to play: its files, and whether its result is what its key says."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fl_edge_env.files import reason, writable_folder
+from policies.benchmark.changes import NO_CODE, UserCode
+from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.record_file import load_record, save_record
+from policies.benchmark.records import Record
+from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run to play: its index among all runs, and the files that it reads and writes."""
+
+    index: int
+    run: AnyRun
+    file: Path | None  # of its record
+    code: UserCode
+    checkpoint: Checkpoint | None
+    model: Path | None
+    fledge: str = field(default_factory=code_hash)  # of FLEdge's code, in this process
+
+    def stored(self) -> Record | None:
+        """The record of an earlier command, if it is kept."""
+        record = None if self.file is None else load_record(self.file, self.model)
+        if record is not None and self.checkpoint is not None:
+            self.checkpoint.remove()  # the earlier command may have been killed before this
+        return record
+
+    def key(self) -> str:
+        """Its key if it has code of the user, whose values may have changed, or empty."""
+        with suppress(Exception):  # in another process something may have no hash
+            return run_key(self.run) if self.code.files else ""
+        return ""
+
+    def keep(self, record: Record, why: str) -> None:
+        """Save the record, unless it is not what its key says; warns then.
+
+        `why` says so if the run itself noticed it.
+        """
+        file = self.code.changed_file()
+        if file:
+            why = f"{file!r} has changed since this command read it: run it again"
+        if why:
+            fate = "may be wrong" if self.file is None else "are not kept"
+            warnings.warn(
+                f"the results of {self.run.name} {fate}, because {why}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        elif self.file is not None:
+            save_record(record, self.file, self.model)
+        if self.checkpoint is not None:
+            self.checkpoint.remove()
+
+
+def attempts_of(
+    runs: Sequence[AnyRun],
+    folder: Path | None,
+    workers: int,
+    checkpoint_every: int,
+    models: Path | None,
+) -> list[Attempt]:
+    """The runs with their files in a folder, which is made."""
+    if folder is None:
+        codes = [_code(run) for run in runs]
+        if workers == 1:  # values that changed before are here as they are
+            codes = [code._replace(values={}) for code in codes]
+        return [
+            Attempt(index, run, None, codes[index], None, None) for index, run in enumerate(runs)
+        ]
+    folder = writable_folder(folder).resolve()
+    keys = _keys(runs)
+    attempts = []
+    for index, run in enumerate(runs):
+        key, code = keys.get(index, ("", NO_CODE))
+        file = folder / f"{key}.npz" if key else None
+        checkpoint = Checkpoint(key, checkpoint_every, code) if key and run.trains else None
+        model = None
+        if models is not None and run.trains:
+            model = folder / f"{key or f'not-kept-{index}'}.pt"
+        attempts.append(Attempt(index, run, file, code, checkpoint, model))
+    return attempts
+
+
+def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:
+    """The keys of runs by their indices, and the user's code that they cover.
+
+    Those that have no key are left out, with a warning. `ValueError` if two runs have the same key,
+    and so would share a record, unless they are of different settings.
+    """
+    keys: dict[int, tuple[str, UserCode]] = {}
+    unkept: dict[str, str] = {}
+    owners: dict[str, AnyRun] = {}
+    for index, run in enumerate(runs):
+        try:
+            key, code = key_and_code(run)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # code of the user can raise anything, `SystemExit` included
+            unkept[run.name] = f"{type(error).__name__}: {reason(error)}"
+            continue
+        other = owners.setdefault(key, run)
+        own = isinstance(run, Run) and isinstance(other, Run) and run.setting == other.setting
+        if other is not run and own:
+            raise ValueError(
+                f"{other.name}, and {run.name}, are the same run: their policies, scenarios and "
+                "training are equal. Leave one out"
+            )
+        keys[index] = key, code
+    for name, why in unkept.items():
+        warnings.warn(
+            f"the results of {name} are not kept, because they have no key: {why}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return keys
+
+
+def _code(run: AnyRun) -> UserCode:
+    """The user's code of a run that is not kept, to see whether it changes."""
+    with suppress(Exception, SystemExit):
+        return key_and_code(run)[1]
+    return NO_CODE

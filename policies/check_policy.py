@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Sequence
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
-from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
+from fl_edge_env import Allocation, FLEdgeVectorEnv
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.global_random import seeded
 
 _ROUNDS = 5
 _SEEDS = 0, 1, 2  # of the systems; the policy's seeds differ
@@ -37,9 +36,9 @@ def check_policy(policy: Policy) -> None:
     Raises
     ------
     ValueError
-        If a decision is not a valid `Allocation` or uses NumPy's or Python's global random
-        generator; if an episode depends on the previous one; or if decisions for a batch differ
-        from the decisions for each of its systems.
+        If a decision is not a valid `Allocation` or depends on random numbers that do not come from
+        the seed; if an episode depends on the previous one; or if decisions for a batch differ from
+        the decisions for each of its systems.
 
     Notes
     -----
@@ -56,41 +55,44 @@ def check_policy(policy: Policy) -> None:
         raise ValueError(
             f"policy must be an instance of Policy, got {policy!r}: put a selector into a Scheduler"
         )
-    system = policy.scenario
-    name = policy.name
+    why = beyond_seeds(policy)
+    if why:
+        raise ValueError(f"{policy.name} {why}")
     used = copy.deepcopy(policy)
-    before = _global_state()
-    batch = _episode(used, system, _SEEDS)
-    if _global_state() != before:
+    first = _episode(used, _SEEDS)
+    if not _same(_episode(used, _SEEDS), first):
         raise ValueError(
-            f"{name} draws from a global random generator, so a seed does not reproduce a run: "
-            "create a numpy.random.Generator from the seed in reset"
+            f"{policy.name} decides differently in a second episode with the same seeds: reset "
+            "must clear the state of earlier episodes and restart random generators from the seed"
         )
-    if not _same(_episode(used, system, _SEEDS), batch):
-        raise ValueError(
-            f"{name} decides differently in a second episode with the same seeds: reset must clear "
-            "the state of earlier episodes and restart random generators from the seed"
+
+
+def beyond_seeds(policy: Policy) -> str:
+    """What a policy's decisions depend on beyond its seed and what it observes, or empty."""
+    with seeded(0):
+        batch = _episode(copy.deepcopy(policy), _SEEDS)
+    with seeded(1):
+        other = _episode(copy.deepcopy(policy), _SEEDS)
+    if not _same(other, batch):
+        return (
+            "draws random numbers that its seed does not determine: create a "
+            "numpy.random.Generator from the seed in reset"
         )
     for index, seed in enumerate(_SEEDS):
-        alone = _episode(copy.deepcopy(policy), system, (seed,))
+        with seeded(0):
+            alone = _episode(copy.deepcopy(policy), (seed,))
         part = [{k: v[index : index + 1] for k, v in one.items()} for one in batch]
         if not _same(alone, part, tolerance=_ROUNDING):
-            raise ValueError(
-                f"{name} decides differently for a batch of systems than for each alone: compute "
-                "along the last axis, with one random stream for each seed"
+            return (
+                "decides differently for a batch of systems than for each alone: compute along "
+                "the last axis, with one random stream for each seed"
             )
+    return ""
 
 
-def _global_state() -> Any:
-    state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - to see whether it changes
-    return state[1].tobytes(), state[2:], random.getstate()
-
-
-def _episode(
-    policy: Policy, scenario: Scenario, seeds: Sequence[int]
-) -> list[dict[str, FloatArray]]:
+def _episode(policy: Policy, seeds: Sequence[int]) -> list[dict[str, FloatArray]]:
     """Play some rounds with read-only inputs of the policy; return its decisions by field."""
-    env = FLEdgeVectorEnv(len(seeds), scenario.replace(num_rounds=_ROUNDS + 1))
+    env = FLEdgeVectorEnv(len(seeds), policy.scenario.replace(num_rounds=_ROUNDS + 1))
     observation, info = env.reset(seed=list(seeds))
     policy.reset([policy_seed(seed) for seed in seeds])
     policy.feedback(MappingProxyType(info))

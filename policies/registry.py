@@ -12,6 +12,7 @@ from fl_edge_env.checks import did_you_mean
 from policies import selection
 from policies.base import Policy, without_future
 from policies.divfl import DivFL
+from policies.global_random import seeded
 from policies.lroa import LROA
 from policies.opportunistic import Opportunistic
 from policies.resources import ResourceName, ResourceRule
@@ -96,7 +97,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
         )
         _check_options(name, kind, options)
-        with user_errors(name):
+        with user_errors(name), seeded(0):  # each process makes the same
             if issubclass(kind, Selector):
                 return _scheduler(kind, scenario, **options)
             return kind(scenario, **options)

@@ -18,6 +18,7 @@ from typing import Any
 
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
+from policies.global_random import seeded
 from policies.user_files import claim, has_changed, imports_of, is_library_file
 
 # Modules by their places.
@@ -115,7 +116,7 @@ def _load(place: str) -> ModuleType:
         imports_of({str(path): ""})
     here = Path.cwd()
     try:
-        with user_errors(f"cannot import {place!r}"):
+        with user_errors(f"cannot import {place!r}"), seeded(0):
             module = importlib.import_module(place) if name == place else _run_file(path, name)
     finally:
         os.chdir(here)  # a file may change to its own folder

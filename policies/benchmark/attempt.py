@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from fl_edge_env.files import reason, writable_folder
-from policies.benchmark.changes import NO_CODE, UserCode
+from policies.benchmark.changes import NO_CODE, UserCode, changed_copy
 from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.fingerprint import SharedGeneratorError
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
@@ -36,10 +41,41 @@ class Attempt:
         return record
 
     def key(self) -> str:
-        """Its key if it has code of the user, whose values may have changed, or empty."""
+        """Its `run_key` if it has code of the user, whose values may have changed, or empty."""
         with suppress(Exception):  # in another process something may have no hash
-            return run_key(self.run) if self.code.files else ""
+            return run_key(self.run, self.code.modules) if self.code.files else ""
         return ""
+
+    def play(self) -> tuple[Record, str]:
+        """Play the run; returns its record, and why it is not what its key says, or empty."""
+        before = self.key()
+        changed = self.code.changed_value()
+        copies: dict[int, object] = {}
+        with _swallowed_signals():
+            record = self.run.play(self.checkpoint, self.model, copies)
+        if code_hash() != self.fledge:
+            return record, "FLEdge's code has changed since this command began: run it again"
+        if changed:
+            return record, (
+                f"{changed} changed after its module was loaded, which resumed runs and other "
+                "processes do not see: keep it in the policy"
+            )
+        after = self.key()
+        if after != self.key():
+            return record, "reset draws random numbers without a seed: draw them from its seed"
+        if after != before:
+            return (
+                record,
+                "its code or task keeps values for the next run: reset them when a run begins",
+            )
+        with suppress(Exception):  # what has no hash is not compared
+            part = changed_copy(getattr(self.run, "policy", None), copies) if after else ""
+            if part:
+                return record, (
+                    f"it changes a {part} that its code also uses by another name, but runs play "
+                    "copies of the policy: use it only as the policy's attribute"
+                )
+        return record, ""
 
     def keep(self, record: Record, why: str) -> None:
         """Save the record, unless it is not what its key says; warns then.
@@ -127,6 +163,41 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:
 
 def _code(run: AnyRun) -> UserCode:
     """The user's code of a run that is not kept, to see whether it changes."""
-    with suppress(Exception, SystemExit):
+    try:
         return key_and_code(run)[1]
+    except SharedGeneratorError as error:
+        warnings.warn(
+            f"the results of {run.name} may be wrong, because {error}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    except (Exception, SystemExit):  # others only have no key
+        pass
     return NO_CODE
+
+
+@contextmanager
+def _swallowed_signals() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` after the block if code in it has swallowed one.
+
+    A bare ``except:`` of the user does, and what it computes instead is no result.
+    """
+    noticed: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        noticed.append(number)
+        before[signal.Signals(number)](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {one: handler for one, handler in handlers.items() if callable(handler)}
+    for one in before:
+        signal.signal(one, notice)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    if noticed:
+        raise KeyboardInterrupt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,10 +24,13 @@ class UserCode(NamedTuple):
         The contents of files.
     values : dict of str to str
         Hashes of the global values of modules, by their names.
+    modules : frozenset of str
+        The user's modules that were loaded.
     """
 
     files: dict[str, bytes]
     values: dict[str, str]
+    modules: frozenset[str] = frozenset()
 
     def changed_file(self) -> str:
         """A file that has changed since, or an empty string."""
@@ -35,7 +38,7 @@ class UserCode(NamedTuple):
 
     def changed_value(self) -> str:
         """A global value that has changed since, or an empty string."""
-        now = module_values(self.files)
+        now = module_values(self.files, self.modules)
         names = (name for name, value in now.items() if self.values.get(name, value) != value)
         return next(names, "")
 
@@ -43,16 +46,37 @@ class UserCode(NamedTuple):
 NO_CODE = UserCode({}, {})
 
 
-def module_values(files: Container[str]) -> dict[str, str]:
-    """Hashes of the global values of loaded modules whose files are among some."""
+def loaded_modules() -> frozenset[str]:
+    """The user's modules that are loaded."""
+    return frozenset(name for name, module in [*sys.modules.items()] if is_users(module))
+
+
+def module_values(files: Container[str], modules: Container[str]) -> dict[str, str]:
+    """Hashes of the global values of loaded modules whose files are among some.
+
+    Only the `modules` count among those that functions may import.
+    """
     found = {}
     for name, module in [*sys.modules.items()]:
         if getattr(module, "__file__", None) in files:
             for item, value in vars(module).items():
                 with suppress(Exception):  # what cannot be hashed is not compared
                     if not item.startswith("__") and not isinstance(value, ModuleType):
-                        found[f"{name}.{item}"] = Fingerprint().of(value)
+                        found[f"{name}.{item}"] = Fingerprint(modules=modules).of(value)
     return found
+
+
+def changed_copy(value: object, copies: Mapping[int, object]) -> str:
+    """The class of a part that a value shares with its code, and whose copy has changed, or empty.
+
+    `copies` has the copies of the value's parts, by the `id` of the originals.
+    """
+    fingerprint = Fingerprint()
+    fingerprint.of(value)
+    for part in fingerprint.shared:
+        if Fingerprint().of(copies.get(id(part), part)) != Fingerprint().of(part):
+            return type(part).__name__
+    return ""
 
 
 def patches() -> dict[str, object]:

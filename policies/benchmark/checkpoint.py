@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
-import sys
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -14,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
 from policies.benchmark.changes import NO_CODE, UserCode
 from policies.benchmark.fingerprint import Fingerprint
+from policies.global_random import get_states, set_states
 
 
 @dataclass
@@ -71,8 +69,7 @@ class Checkpoint:
                 zipfile.ZipFile(temporary, "w") as archive,
                 archive.open("run", "w", force_zip64=True) as file,
             ):
-                states = [get() for get, _ in _generators()]
-                _Pickler(file, given).dump((run, states))
+                _Pickler(file, given).dump((run, get_states()))
         except Exception as error:  # a user's object can raise anything
             if not self._warned:
                 warnings.warn(
@@ -99,8 +96,7 @@ class Checkpoint:
                     raise ValueError("it is damaged")
                 with archive.open("run") as file:
                     run, states = _Unpickler(file, given).load()
-            for (_, restore), state in zip(_generators(), states, strict=False):
-                restore(state)
+            set_states(states)
             return run
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -127,14 +123,6 @@ def _check_pickle(policy: object) -> None:
     restored = pickle.loads(cloudpickle.dumps(policy))
     if Fingerprint(copied=True).of(restored) != Fingerprint(copied=True).of(policy):
         raise ValueError("a pickle of the policy loses some of its values")
-
-
-def _generators() -> list[Any]:
-    """Functions that get and set the states of Python's, NumPy's and torch's global generators."""
-    found: list[Any] = [(random.getstate, random.setstate)]
-    found += [(np.random.get_state, np.random.set_state)]
-    torch = sys.modules.get("torch")
-    return found if torch is None else [*found, (torch.get_rng_state, torch.set_rng_state)]
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import _GeneratorContextManager, contextmanager, suppress
 from pathlib import Path
@@ -64,6 +64,10 @@ class CopyError(ValueError):
     """An object and its copies would not behave alike."""
 
 
+class SharedGeneratorError(ValueError):
+    """Runs share a generator of random numbers."""
+
+
 class Fingerprint:
     """Hashes objects, and collects the user's files in which their code is defined.
 
@@ -80,17 +84,24 @@ class Fingerprint:
     ----------
     files : dict of str to str
         The user's files that define the hashed classes, functions and modules, with their packages.
+    shared : list of object
+        The parts that both the object and its code hold.
 
     Parameters
     ----------
     copied : bool
         Whether only copies of the objects are compared: `CopyError` if they would not behave alike,
         and texts in functions do not count as names of global values that these may use.
+    modules : container of str, optional
+        Only these modules count among those that a function may import. By default, all loaded ones
+        do.
     """
 
-    def __init__(self, *, copied: bool = False) -> None:
+    def __init__(self, *, copied: bool = False, modules: Container[str] | None = None) -> None:
         self.files: dict[str, str] = {}
+        self.shared: list[object] = []
         self._copied = copied
+        self._modules = sys.modules if modules is None else modules
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
         # Numbers by `id` of objects that can change, so that it matters whether two are one, and
@@ -111,6 +122,8 @@ class Fingerprint:
         if key in self._numbers:
             number, first = self._numbers[key]
             places = {first, self._place}
+            if places == {"object", "elsewhere"}:
+                self.shared.append(value)
             if self._copied and places == {"object", "elsewhere"} and type(value) is object:
                 raise CopyError(
                     "it holds an object() that its code also uses, but a copy holds another one: "
@@ -202,7 +215,7 @@ class Fingerprint:
         if isinstance(value, generators) and any(
             isinstance(one, _CODE) for one in self._open.values()
         ):
-            raise ValueError(
+            raise SharedGeneratorError(
                 f"its code shares a {kind.__name__} of random numbers between runs: make it in "
                 "reset and keep it in the policy"
             )
@@ -289,7 +302,8 @@ class Fingerprint:
             names = {*_names(code, texts=not self._copied)}
             with self._at("elsewhere"):
                 parts += self._globals(values, names)
-                parts += self._named(_imported(values.get("__package__") or "", names))
+                imported = _imported(values.get("__package__") or "", names)
+                parts += self._named({k: v for k, v in imported.items() if k in self._modules})
         return [function.__qualname__, *parts]
 
     def _check_views(self, array: np.ndarray) -> None:

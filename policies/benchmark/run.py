@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,11 +21,12 @@ from fl_edge_env import FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
-from policies.benchmark.changes import UserCode, module_values, patches
+from policies.benchmark.changes import UserCode, loaded_modules, module_values, patches
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
+from policies.global_random import seeded
 from policies.solvers.waits import announced
 from policies.user_files import PACKAGES, imports_of
 
@@ -70,7 +71,8 @@ class Run:
         """Everything that determines the record, except for code that the objects do not hold."""
         policy = copy.deepcopy(self.policy)
         seeds = [policy_seed(seed) for seed in self.seeds]
-        policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace
+        with seeded(*self.seeds):
+            policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace
         maker = getattr(self.make_env, "identity", self.make_env)
         return policy, self.scenario, self.seeds, maker, self.prices
 
@@ -92,12 +94,22 @@ class Run:
             )
         return env
 
-    def play(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Record:
-        """Play the run; see `policies.benchmark.play`. `model` is a file for the final model."""
-        env = self.new_env()
-        # A copy that shares no scenario with the environment and the accounts.
-        policy = copy.deepcopy(self.policy)
-        record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
+    def play(
+        self,
+        checkpoint: Checkpoint | None = None,
+        model: Path | None = None,
+        copies: dict[int, object] | None = None,
+    ) -> Record:
+        """Play the run with a copy of the policy; see `policies.benchmark.play`.
+
+        `model` is a file for the final model. `copies` gets the parts of the copy, by the `id` of
+        the originals.
+        """
+        # A copy also shares no scenario with the environment and the accounts.
+        policy = copy.deepcopy(self.policy, copies)
+        with seeded(*self.seeds):
+            env = self.new_env()
+            record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
         if self.trains and "train_loss" not in record.rounds:
             raise ValueError(
                 "make_env must make environments that train models, such as TrainingEnvFactory, "
@@ -153,7 +165,7 @@ def differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[
 AnyRun: TypeAlias = Run | BoundRun
 
 
-def run_key(run: AnyRun) -> str:
+def run_key(run: AnyRun, modules: Container[str] | None = None) -> str:
     """Hash of everything that determines a record: inputs, FLEdge's code and the user's.
 
     Of the user's code, it covers the files that define the run's classes, functions and modules,
@@ -162,23 +174,28 @@ def run_key(run: AnyRun) -> str:
     does. It does not cover data files and environment variables that this code reads, global values
     of FLEdge and libraries that it changes, code that data files name, such as pickles, libraries
     that change without a new version, functions that numba has cached on disk, results that
-    `functools.cache` keeps, and attributes of tensors and arrays.
+    `functools.cache` keeps, attributes of tensors and arrays, clocks, and random numbers of the
+    operating system. With `modules`, it covers only their values of the modules that functions may
+    import.
 
     Raises any exception if the run has no key: if it holds something that cannot be hashed, such as
     a lock, shares a generator of random numbers with other runs, or its code may import or run code
     that cannot be known before.
     """
-    return _key_and_contents(run)[0]
+    return _key_and_contents(run, modules)[0]
 
 
 def key_and_code(run: AnyRun) -> tuple[str, UserCode]:
     """The `run_key` of a run, and the user's code that it covers."""
     key, contents = _key_and_contents(run)
-    return key, UserCode(contents, module_values(contents))
+    modules = loaded_modules()
+    return key, UserCode(contents, module_values(contents, modules), modules)
 
 
-def _key_and_contents(run: AnyRun) -> tuple[str, dict[str, bytes]]:
-    fingerprint = Fingerprint()
+def _key_and_contents(
+    run: AnyRun, modules: Container[str] | None = None
+) -> tuple[str, dict[str, bytes]]:
+    fingerprint = Fingerprint(modules=modules)
     inputs = fingerprint.of((run.inputs(), patches()))
     files, libraries, computing = imports_of(fingerprint.files)
     if computing:

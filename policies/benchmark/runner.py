@@ -18,7 +18,6 @@ from contextlib import closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
@@ -214,33 +213,6 @@ def _signals_of_workers() -> Iterator[None]:
 
 
 @contextmanager
-def _swallowed_signals() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` after the block if code in it has swallowed one.
-
-    A bare ``except:`` of the user does, and what it computes instead is no result.
-    """
-    noticed: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-
-    def notice(number: int, frame: FrameType | None) -> None:
-        noticed.append(number)
-        before[signal.Signals(number)](number, frame)
-
-    if threading.current_thread() is threading.main_thread():
-        handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-        before = {one: handler for one, handler in handlers.items() if callable(handler)}
-    for one in before:
-        signal.signal(one, notice)
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-    if noticed:
-        raise KeyboardInterrupt
-
-
-@contextmanager
 def _sigterm_blocked() -> Iterator[None]:
     """Let processes that start in the block never get SIGTERM, which some systems send to all.
 
@@ -313,21 +285,7 @@ def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
 def _play(attempt: Attempt) -> _Outcome:
     """Play a run."""
     try:
-        before = attempt.key()
-        changed = attempt.code.changed_value()
-        with _swallowed_signals():
-            record = attempt.run.play(attempt.checkpoint, attempt.model)
-        why = ""
-        if code_hash() != attempt.fledge:
-            why = "FLEdge's code has changed since this command began: run it again"
-        elif changed:
-            why = (
-                f"{changed} changed after its module was loaded, which resumed runs and other "
-                "processes do not see: keep it in the policy"
-            )
-        elif attempt.key() != before:
-            why = "its code or task keeps values for the next run: reset them when a run begins"
-        return attempt.index, record, why
+        return attempt.index, *attempt.play()
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from policies.base import Policy, check_name, without_future
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.fingerprint import CopyError, Fingerprint
 from policies.benchmark.run import BoundRun, Run, differences
+from policies.check_policy import beyond_seeds
 
 # Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20
@@ -55,7 +58,8 @@ class Setting:
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         for run in self.runs:
             _check_system(run)
-            _check_copy(run.policy)
+            if _check_copy(run.policy) and not run.trains:
+                _warn_beyond_seeds(run.policy)
         # Others are checked before they are played: to make one can take a second.
         makers = {id(run.make_env): run for run in self.runs if run.trains}
         for run in makers.values():
@@ -132,8 +136,11 @@ def _check_system(run: Run) -> None:
 _HOOKS = "__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce_ex__"
 
 
-def _check_copy(policy: Policy) -> None:
-    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
+def _check_copy(policy: Policy) -> bool:
+    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ.
+
+    Returns whether the policy has code of the user.
+    """
     try:
         copied = copy.deepcopy(policy)
         cloudpickle.dumps(policy)  # as for other processes
@@ -145,8 +152,9 @@ def _check_copy(policy: Policy) -> None:
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
     alike = True
+    fingerprint = Fingerprint(copied=True)
     try:
-        Fingerprint(copied=True).of(policy)
+        fingerprint.of(policy)
         if hooked:  # values of libraries may have copies that look different
             # Not of the policies, whose code can use one of them as a global value.
             alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
@@ -158,4 +166,18 @@ def _check_copy(policy: Policy) -> None:
         raise ValueError(
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
             "__getstate__ and __deepcopy__"
+        )
+    return bool(fingerprint.files)
+
+
+def _warn_beyond_seeds(policy: Policy) -> None:
+    """Warn of a policy whose results a seed does not determine."""
+    why = ""
+    with suppress(Exception, SystemExit):  # the runs show these
+        why = beyond_seeds(policy)
+    if why:
+        warnings.warn(
+            f"the results of {policy.name} depend on more than their seeds: it {why}",
+            RuntimeWarning,
+            stacklevel=4,
         )

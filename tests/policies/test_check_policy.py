@@ -95,7 +95,7 @@ def test_check_policy__passes_our_own_and_does_not_change_them(kind):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (GlobalDraws, "GlobalDraws draws from a global random generator"),
+        (GlobalDraws, "GlobalDraws draws random numbers that its seed does not determine"),
         (NeverForgets, "NeverForgets decides differently in a second episode"),
         (OneStreamForAll, "OneStreamForAll decides differently for a batch"),
         (BatchedWrongly, "BatchedWrongly decides differently for a batch"),

@@ -103,6 +103,7 @@ def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
     np.testing.assert_array_equal(outcome_path_bound(scenario, 3, prices), whole)
 
 
+@pytest.mark.filterwarnings("ignore:the results of random:RuntimeWarning")  # for a batch only
 @pytest.mark.parametrize(
     ("options", "message"),
     [

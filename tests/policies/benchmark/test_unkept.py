@@ -392,7 +392,7 @@ def test_changed_value__is_found_in_a_module_with_a_lock(tmp_path):
 
 
 def test_play_runs__keeps_nothing_of_changed_code_of_fledge(tmp_path, monkeypatch):
-    monkeypatch.setattr("policies.benchmark.runner.code_hash", lambda: "of edited files")
+    monkeypatch.setattr("policies.benchmark.attempt.code_hash", lambda: "of edited files")
     with pytest.warns(RuntimeWarning, match="FLEdge's code has changed"):
         play_runs([run_of(UniS(SCENARIO))], folder=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -73,7 +73,7 @@ def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame
     (results,) = compare_settings([setting], None, Console(), workers=workers)
     rounds = results.rounds
     bounds = results.bounds
-    table = results.summary().groupby("policy", sort=False)[MEASURES].mean()
+    table = results.summary.groupby("policy", sort=False)[MEASURES].mean()
     late = rounds[rounds["round"] > scenario.num_rounds / 2]
     table.insert(0, "round_time", rounds.groupby("policy")["round_time"].mean())
     table.insert(1, "queue", late.groupby("policy")["mean_queue"].mean())

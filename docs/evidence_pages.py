@@ -70,7 +70,30 @@ def paper_table() -> str:
     return markdown(["time saved by LROA", "paper, %", "ours, %", "matching λ, s"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"system": system_table, "paper": paper_table}
+def suite_table() -> str:
+    """In how many settings of suite-1 schedulers are ok, and their ranks and times there."""
+    stored = standings("suite-1")
+    # Of settings with training, the time to the target.
+    times = stored["priced_time_to_target"].fillna(stored["priced_time"])
+    times = times.where(stored["status"] == "ok").unstack("setting")
+    ratios = times / times.loc["Opportunistic"]
+    ok = times.count(axis="columns")
+    rank = stored["rank"].groupby("scheduler").mean()
+    rows = []
+    for name in sorted(times.index, key=lambda each: (-ok[each], rank[each])):
+        ratio = ratios.loc[name].dropna()
+        mean = f"{np.exp(np.log(ratio).mean()):.2f}"
+        span = f"{ratio.min():.2f} to {ratio.max():.2f}" if name != "Opportunistic" else "–"
+        rows.append([name, f"{ok[name]}", f"{rank[name]:.1f}", mean, span])
+    head = ["scheduler", f"ok, of {times.shape[1]}", "mean rank", "time over Opportunistic's"]
+    return markdown([*head, "least to most"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "suite": suite_table,
+    "system": system_table,
+    "paper": paper_table,
+}
 
 
 def _draw_system(axes: Axes) -> None:

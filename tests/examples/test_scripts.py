@@ -7,6 +7,7 @@ import runpy
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, ExponentialChannel, Scenario, physics
@@ -47,6 +48,16 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
     assert trials[-1].partition("{")[2] == best.partition("{")[2]
     assert all(float(line.split()[1]) > 0 for line in (best, default))
     assert re.search(r"needs \d+\.\d % of the default's time .*: \S+ to \d", end)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of short episodes
+@pytest.mark.parametrize("name", ["tradeoff", "lead"])
+def test_studies__write_a_table_and_a_figure(name, tmp_path):
+    example(name).main(seeds=1, rounds=20, out=tmp_path, workers=1)
+    table = pd.read_csv(tmp_path / f"{name}.csv")
+    assert len(table) == (18 if name == "tradeoff" else 63)
+    assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
 # Instead of the authors' file: the fastest devices.

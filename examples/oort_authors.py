@@ -1,4 +1,4 @@
-"""Compare the Oort authors' code with FLEdge's: python examples/oort_authors.py oort.py."""
+"""Compare the Oort authors' code with FLEdge's: python examples/oort_authors.py oort.py 30."""
 
 import runpy
 import sys
@@ -42,5 +42,8 @@ sys.modules["authors.utils.lp"] = ModuleType("lp")  # repair 3: its numpy.* hide
 create = runpy.run_path(sys.argv[1], run_name="authors.oort")["create_training_selector"]
 training = TrainingEnvFactory(Scenario.digits(), "digits", eval_every=5).fitted()
 policies = [Scheduler(rule(training.scenario)) for rule in (Authors, selection.Oort)]
-table = evaluate(policies, training.scenario, range(3), make_env=training, target_accuracy=0.9)
-print(table.groupby("policy")[["time_to_target", "total_time", "influence", "never_seen"]].mean())
+seeds = range(int(sys.argv[2]))
+table = evaluate(policies, training.scenario, seeds, make_env=training, target_accuracy=0.9)
+columns = ["time_to_target", "total_time", "influence", "never_seen"]
+shown = table.groupby("policy")[columns].agg(["mean", "sem"])
+print(shown.round(2).to_string())

@@ -37,6 +37,7 @@ MAIN = (
 )
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
+ANY_SEED = st.integers(0, 2**32 - 1)
 
 
 def example(name: str) -> ModuleType:
@@ -46,6 +47,16 @@ def example(name: str) -> ModuleType:
         return importlib.import_module(name)
     finally:
         sys.path.remove(str(EXAMPLES))
+
+
+def chosen(scenario: Scenario, *cohort: int, **more: Any) -> Allocation:
+    """A decision for this cohort, with f and p in the middle of their ranges."""
+    return Allocation(scenario.f_mid, scenario.p_mid, cohort=cohort, **more)
+
+
+def random_actions(*shape: int) -> np.ndarray:
+    """Actions of environments, some of them beyond the box."""
+    return np.random.default_rng(0).uniform(-1.2, 1.2, shape).astype(np.float32)
 
 
 @dataclass(frozen=True)

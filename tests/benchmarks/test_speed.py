@@ -21,6 +21,7 @@ from fl_edge_env.physics import time_and_energy
 from policies import make_policy
 from policies.p2 import solve_p2
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
+from tests.support import chosen
 from train_fl import Dataset, Task, TrainingWrapper, make_task
 
 pytestmark = pytest.mark.benchmark
@@ -144,7 +145,7 @@ def round_of(task: Task) -> Callable[[], object]:
     scenario = task.fit(Scenario(num_devices=len(task.parts), num_rounds=10**6))
     env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=10**6)
     env.reset(seed=0)
-    allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 1])
+    allocation = chosen(scenario, 0, 1)
     return lambda: env.step(allocation)
 
 

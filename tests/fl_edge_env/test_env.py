@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
-from tests.support import spoil
+from tests.support import chosen, spoil
 
 IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"]
 FIELDS = [{}, {"availability": 0.7, "latency": "round_time"}, {"upload_failure": 0.2}]
@@ -80,7 +80,7 @@ def test_observation__idle_queues_stay_inside_the_space():
     env = FLEdgeEnv(scenario)
     env.reset(seed=0)
     for _ in range(20):
-        observation, *_ = env.step(Allocation(scenario.f_mid, scenario.p_mid, cohort=[0]))
+        observation, *_ = env.step(chosen(scenario, 0))
     np.testing.assert_allclose(observation["participation_queue"], [0, 20], atol=1e-12)
     assert env.observation_space.contains(observation)
 

@@ -9,6 +9,7 @@ from gymnasium.wrappers import FlattenObservation
 
 from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
 from fl_edge_env.flat_view import FlatView
+from tests.support import random_actions
 
 PLAIN = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=4)
 RANKING = PLAIN.replace(objective="outcome", availability=0.6)
@@ -17,11 +18,6 @@ PARTIAL = PLAIN.replace(objective="outcome", csi="participants")
 FAILING = PLAIN.replace(csi="participants", availability=0.7, upload_failure=0.4)
 SCENARIOS = [PLAIN, RANKING, FAILING, PARTIAL]
 NATIVE = {"num_envs": 3, "vectorization_mode": "vector_entry_point"}
-
-
-def actions(rounds: int, *shape: int) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return rng.uniform(-1.2, 1.2, (rounds, *shape)).astype(np.float32)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -35,7 +31,7 @@ def test_flat_env__has_the_features_of_each_device_in_turn(scenario):
         view = FlatView(scenario)
         observation = flat.reset(seed=seed)[0]
         seen = raw.reset(seed=seed)[0]
-        for played, rows in enumerate(actions(4, 3, 5)):
+        for played, rows in enumerate(random_actions(4, 3, 5)):
             np.testing.assert_array_equal(observation, np.concatenate(view.see(seen)))
             assert flat.observation_space.contains(observation)
             observation, reward, terminated, truncated, info = flat.step(np.concatenate(rows))
@@ -63,7 +59,7 @@ def test_flat_batch__equals_a_batch_of_flat_environments(scenario, mode):
     assert native.action_space == reference.action_space
     np.testing.assert_equal(native.reset(seed=7), reference.reset(seed=7))
     ended = 0
-    for step, action in enumerate(actions(11, 3, 15)):
+    for step, action in enumerate(random_actions(11, 3, 15)):
         if step == 2:
             mask = np.array([True, False, True])
             again = [envs.reset(options={"reset_mask": mask}) for envs in (native, reference)]

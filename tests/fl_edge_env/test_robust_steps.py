@@ -13,14 +13,9 @@ import pytest
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv
 from fl_edge_env.allocation import decode_action
 from fl_edge_env.flat import make_flat, make_flat_vector
-from tests.support import SMALL, channel_of, layouts
+from tests.support import SMALL, channel_of, layouts, random_actions
 
 MODES = ["NextStep", "SameStep", "Disabled"]
-
-
-def random_actions(rounds: int, *batch: int, devices: int = 5) -> np.ndarray:
-    shape = (rounds, *batch, 3, devices)
-    return np.random.default_rng(3).uniform(-1.2, 1.2, shape).astype(np.float32)
 
 
 # Actions
@@ -31,7 +26,7 @@ def random_actions(rounds: int, *batch: int, devices: int = 5) -> np.ndarray:
 def test_step__the_layout_of_an_array_changes_nothing(batch, decision):
     # 37 devices: enough that the order of a sum shows.
     scenario = SMALL.replace(num_devices=37, num_samples=100.0, num_rounds=4)
-    actions = random_actions(4, *batch, devices=37)
+    actions = random_actions(4, *batch, 3, 37)
 
     def play(name: str | None) -> list:
         env: Any = FLEdgeVectorEnv(3, scenario) if batch else FLEdgeEnv(scenario)
@@ -99,7 +94,7 @@ def test_copies__in_mid_episode_go_on_alike_and_on_their_own(mode, fields):
     env: Any = make_flat(scenario=SMALL, **fields)
     if mode:
         env = make_flat_vector(num_envs=3, scenario=SMALL, autoreset_mode=mode, **fields)
-    actions = random_actions(9, *([3] if mode else [])).reshape(9, *env.action_space.shape)
+    actions = random_actions(9, *env.action_space.shape)
     env.reset(seed=4)
     env.step(actions[0])
     if mode:

@@ -23,7 +23,7 @@ from fl_edge_env import (
 )
 from fl_edge_env.aggregation import contributions, in_time
 from fl_edge_env.spaces import NEVER_MEASURED
-from tests.support import missed
+from tests.support import ANY_SEED, chosen, missed
 
 ROUNDS = 4
 SYSTEM_OPTIONS = {
@@ -237,7 +237,7 @@ def weights_of(
 
 @pytest.mark.filterwarnings("ignore:no device meets the deadline")
 @settings(max_examples=4 * settings().max_examples)
-@given(st.integers(0, 2**32 - 1), OPTIONS, st.booleans())
+@given(ANY_SEED, OPTIONS, st.booleans())
 def test_round__equals_plain_loops_with_any_options(seed, options, chosen):
     rng = np.random.default_rng(seed)
     system = random_system(rng, options)
@@ -341,7 +341,7 @@ def test_round__equals_plain_loops_with_any_options(seed, options, chosen):
 
 
 @pytest.mark.filterwarnings("ignore:no device meets the deadline")
-@given(st.integers(0, 2**32 - 1), OPTIONS, st.booleans(), st.sampled_from([1, -1]))
+@given(ANY_SEED, OPTIONS, st.booleans(), st.sampled_from([1, -1]))
 def test_round__corrects_small_violations_of_bounds(seed, options, chosen, sign):
     rng = np.random.default_rng(seed)
     system = random_system(rng, options)
@@ -372,5 +372,5 @@ def test_first__is_the_end_of_the_round_and_ties_are_in_time():
         simulator = Simulator(scenario)
         simulator.reset([0])
         simulator.measure(gain)
-        decision = Allocation(scenario.f_mid, scenario.p_mid, cohort=[5, 0, 4, 2], first=first)
+        decision = chosen(scenario, 5, 0, 4, 2, first=first)
         assert np.flatnonzero(in_time(simulator.advance(decision).info())).tolist() == on_time

@@ -10,7 +10,7 @@ from scipy import stats
 
 from fl_edge_env import Allocation, ExponentialChannel, MarkovChannel, Scenario, Simulator, physics
 from fl_edge_env.allocation import decode_action
-from tests.support import Constant
+from tests.support import Constant, chosen
 
 STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
 
@@ -187,7 +187,7 @@ def test_measure__plays_the_coming_round_with_measured_gains():
     scenario = Scenario.digits(num_devices=4, num_rounds=3)
     simulator = Simulator(scenario)
     simulator.reset([0])
-    allocation = Allocation(scenario.f_mid, scenario.p_mid, cohort=[0, 2])
+    allocation = chosen(scenario, 0, 2)
     gain = np.array([0.02, 0.03, 0.04, 0.05])
     simulator.measure(gain)
     np.testing.assert_array_equal(simulator.observe()["channel_gain"], gain)

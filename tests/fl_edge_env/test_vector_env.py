@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 
 from fl_edge_env import FLEdgeVectorEnv, Scenario
+from tests.support import random_actions
 
 SCENARIO = Scenario.femnist(num_devices=7, cohort_size=3, num_rounds=4)
 SEEDS = [5, 9, 2]
-
-
-def actions(rounds: int) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return rng.uniform(-1.2, 1.2, (rounds, len(SEEDS), 3, 7)).astype(np.float32)
 
 
 def assert_covers(info: dict, expected: dict) -> None:
@@ -35,7 +31,7 @@ def assert_covers(info: dict, expected: dict) -> None:
 
 def test_step__needs_a_reset_of_every_row():
     vector = FLEdgeVectorEnv(3, SCENARIO)
-    action = actions(1)[0]
+    action = random_actions(3, 3, 7)
     vector.reset(seed=1, options={"reset_mask": np.array([True, False, True])})
     with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) before step"):
         vector.step(action)
@@ -66,7 +62,7 @@ def test_batch__equals_gymnasiums_own_vector_environment(mode):
     np.testing.assert_equal(native.reset(seed=SEEDS), reference.reset(seed=SEEDS))
     ended = np.zeros(3, dtype=int)
     mask = np.zeros(3, dtype=bool)
-    for step, action in enumerate(actions(15)):
+    for step, action in enumerate(random_actions(15, 3, 3, 7)):
         mask |= (np.arange(3) != 1) & (step == 2)
         if mask.any():
             if mode == "Disabled" and step > 2:
@@ -101,5 +97,5 @@ def test_reset__refused_leaves_every_row_as_it_was(arguments, message):
     vector.reset(seed=SEEDS), twin.reset(seed=SEEDS)
     with pytest.raises(ValueError, match=message):
         vector.reset(**arguments)
-    action = actions(1)[0]
+    action = random_actions(3, 3, 7)
     np.testing.assert_equal(vector.step(action), twin.step(action))

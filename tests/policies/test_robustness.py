@@ -7,16 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from policies import LROA, UniD, UniS
-from tests.support import SMALL, assert_round, field_values, layouts
+from tests.support import ANY_SEED, SMALL, assert_round, field_values, layouts
 
 POLICIES = [LROA, partial(LROA, exact=True), partial(LROA, variant="paper"), UniD, UniS]
 
 
-@given(field_values(8), st.integers(0, 2**32 - 1))
+@given(field_values(8), ANY_SEED)
 def test_policies__decide_validly_around_the_defaults(fields, seed):
     scenario = Scenario(**fields)
     env = FLEdgeEnv(scenario)

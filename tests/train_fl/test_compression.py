@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Scenario
 from fl_edge_env.compression import Compression
 from policies import UniS, evaluate
+from tests.support import chosen
 from train_fl import TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.compression import QSGD, Compressor, TopK, Uploads, make_compressor
 from train_fl.local_sgd import LocalTrainer, passes
@@ -104,10 +105,6 @@ def test_scenario__rounds_downloads_alone(compression):
 def training(scenario: Scenario, **options) -> TrainingWrapper:
     task = make_task("digits", num_devices=10, **options)
     return TrainingWrapper(gym.make("FLEdge-v0", scenario=task.fit(scenario)), task)
-
-
-def chosen(scenario: Scenario, *cohort: int, **more) -> Allocation:
-    return Allocation(scenario.f_mid, scenario.p_mid, cohort=np.array(cohort), **more)
 
 
 SCENARIO = Scenario.digits(num_devices=10, num_rounds=6)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Scenario
+from tests.support import chosen
 from train_fl import Dataset, Task, TrainingWrapper, make_task
 
 N = 4
@@ -45,8 +46,7 @@ def play(task: Task, rounds: int) -> tuple[list[np.ndarray], dict]:
     env.reset(seed=0)
     models = [env.parameters]
     for _ in range(rounds):
-        everyone = Allocation(scenario.f_mid, scenario.p_mid, cohort=range(N))
-        *_, info = env.step(everyone)
+        *_, info = env.step(chosen(scenario, *range(N)))
         models.append(env.parameters)
     return models, info
 

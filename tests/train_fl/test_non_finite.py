@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Scenario
 from policies import make_policy
+from tests.support import chosen
 from train_fl import TrainingWrapper, make_task
 from train_fl.local_sgd import LocalTrainer
 
@@ -38,8 +39,6 @@ def test_report__not_finite_ends_training_or_is_skipped(monkeypatch, kind, compr
     task = make_task("digits", num_devices=20, split_seed=0)
     spoilt_labels = task.dataset.train_targets[task.parts[0]]
     env = gym.make("FLEdge-v0", scenario=scenario)
-    f = scenario.f_mid
-    p = scenario.p_mid
     whole = {name: getattr(LocalTrainer, name) for name in ("update", "losses", "gradient")}
 
     def spoil_device(labels, update, loss):
@@ -64,7 +63,7 @@ def test_report__not_finite_ends_training_or_is_skipped(monkeypatch, kind, compr
     for reports in ({"report_losses": True}, REPORTS):
         training = TrainingWrapper(env, task, **reports)
         with pytest.raises(FloatingPointError, match=message):
-            training.reset(seed=0), training.step(Allocation(f, p, cohort=[0, 4]))
+            training.reset(seed=0), training.step(chosen(scenario, 0, 4))
     policies = [make_policy(name, scenario) for name in LEARNERS]
     env = TrainingWrapper(env, task, on_non_finite="skip", **REPORTS)
     with pytest.warns(RuntimeWarning, match=message):
@@ -74,7 +73,7 @@ def test_report__not_finite_ends_training_or_is_skipped(monkeypatch, kind, compr
     for cohort, others in ([(0, 4), [4]], [(0,), []], [(4, 5, 6), [4, 5, 6]]):
         before = env.parameters
         with pytest.warns(RuntimeWarning, match="device 0") if 0 in cohort else nullcontext():
-            observation, *_, info = env.step(Allocation(f, p, cohort=cohort))
+            observation, *_, info = env.step(chosen(scenario, *cohort))
         assert np.flatnonzero(info["skipped"]).tolist() == ([0] if 0 in cohort else [])
         assert np.flatnonzero(info["participants"]).tolist() == others
         updates = info["client_updates"]

@@ -19,7 +19,7 @@ from fl_edge_env.aggregation import contributions
 from policies import UniS
 from policies.benchmark.run import Run
 from policies.divfl import pairwise_distance
-from tests.support import spoil
+from tests.support import chosen, spoil
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
@@ -60,10 +60,6 @@ def uniform(scenario: Scenario) -> Allocation:
     return Allocation(scenario.f_mid, scenario.p_mid, np.full(n, 1 / n))
 
 
-def chosen(scenario: Scenario, *cohort: int) -> Allocation:
-    return Allocation(scenario.f_mid, scenario.p_mid, cohort=cohort)
-
-
 def assert_moved(env: TrainingWrapper, before: np.ndarray, decision: Allocation, info) -> None:
     """The model moved by the weighted sum of the updates."""
     came = contributions(decision, info, env.scenario)
@@ -83,7 +79,7 @@ def test_step__moves_the_model_by_the_weighted_updates(scenario, task, server):
     uneven = Allocation(scenario.f_mid, scenario.p_mid, np.array([0.9, *[0.1 / 19] * 19]))
     for decision in (uneven, chosen(scenario, 5, 3)):
         before = env.parameters
-        _, _, _, _, info = env.step(decision)
+        *_, info = env.step(decision)
         assert_moved(env, before, decision, info)
         number = info["participants"].sum()
         assert number < 3
@@ -112,7 +108,7 @@ def test_step__an_upload_that_failed_brings_no_update(scenario, task):
     sizes = set()
     for _ in range(20):
         before = env.parameters
-        _, _, _, _, info = env.step(uniform(failing))
+        *_, info = env.step(uniform(failing))
         drawn = np.unique(info["cohort"])
         arrived = np.flatnonzero(info["participants"])
         np.testing.assert_array_equal(arrived, drawn[~info["failed"][drawn]])
@@ -128,7 +124,7 @@ def test_step__the_server_optimiser_makes_the_step(scenario, task):
     velocity = np.zeros(task.num_parameters)
     for cohort in ((5, 3), (7, 1, 2)):
         before = env.parameters
-        _, _, _, _, info = env.step(chosen(scenario, *cohort))
+        *_, info = env.step(chosen(scenario, *cohort))
         update = info["client_updates"].sum(axis=0) / len(cohort)  # sizes are equal
         velocity = 0.8 * velocity + update
         expected = before + 0.5 * velocity
@@ -181,7 +177,7 @@ def test_evaluation__every_few_rounds_and_at_the_end(scenario, task):
 
 def test_device_accuracy__is_that_of_the_classes_a_device_has(scenario, task):
     env = start(scenario, task, eval_every=1)
-    _, _, _, _, info = env.step(uniform(scenario))
+    *_, info = env.step(uniform(scenario))
     labels = task.dataset.test_targets
     right = env.model()(task.dataset.test_inputs).argmax(dim=1) == labels
     assert info["test_accuracy"] == pytest.approx(float(right.float().mean()))
@@ -222,9 +218,9 @@ def test_reset__each_seed_has_a_split_of_its_own(scenario):
     parts = dirichlet_equal(labels, 20, 0.5, np.random.default_rng(seed))
     np.testing.assert_array_equal(env.task.parts, parts)
     # And this is what a device trains on.
-    _, _, _, _, info = env.step(chosen(scenario, 6))
+    *_, info = env.step(chosen(scenario, 6))
     given = start(scenario, dataclasses.replace(task, parts=parts, split=None), seed=3)
-    _, _, _, _, same = given.step(chosen(scenario, 6))
+    *_, same = given.step(chosen(scenario, 6))
     np.testing.assert_array_equal(info["client_updates"], same["client_updates"])
     env.reset(seed=4)
     assert not np.array_equal(env.task.parts, parts)
@@ -245,7 +241,7 @@ def test_gradient_distance__is_of_the_models_that_were_sent(scenario, task):
     )
     env.step(chosen(scenario, 1, 2, 3))  # gradients at the initial model, as they were
     gradients[[4, 9]] = [gradient(4), gradient(9)]
-    _, _, _, _, info = env.step(chosen(scenario, 4, 9))
+    *_, info = env.step(chosen(scenario, 4, 9))
     mixed = info["gradient_distance"]
     rows = pairwise_distance(gradients)[[4, 9]]
     np.testing.assert_allclose(mixed[[4, 9]], rows, rtol=1e-3, atol=1e-6)
@@ -283,7 +279,7 @@ def test_reports__losses_and_norms_are_those_of_the_participants(scenario, task)
     _, first = env.reset(seed=0)
     assert first["participants"].all()
     received = torch.from_numpy(env.parameters)
-    _, _, _, _, info = env.step(chosen(scenario, 4, 9))
+    *_, info = env.step(chosen(scenario, 4, 9))
     assert np.flatnonzero(info["participants"]).tolist() == [4, 9]
     norms = np.zeros(20)
     norms[[4, 9]] = np.linalg.norm(info["client_updates"][:2], axis=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fl_edge_env import MarkovChannel
+from tests.support import channel_of
 
-CHAIN = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
+CHAIN = channel_of("markov", 0.1)
 
 
 def test_markov__transitions_have_the_given_frequencies():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fl_edge_env import CellChannel, ExponentialChannel, MarkovChannel, Scenario, UplinkChannel
 from fl_edge_env.channels.protocol import mean_gains
-from tests.support import Constant
+from tests.support import ANY_SEED, Constant, channel_of
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_scenario__names_what_is_wrong_with_a_users_channel(member, value, messa
         Scenario(num_devices=3, channel=Own())
 
 
-MARKOV = MarkovChannel([0.02, 0.1, 0.4], [[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.1, 0.0, 0.9]])
+MARKOV = channel_of("markov", 0.1)
 WIDE = {"fading_min": 1e-12, "fading_max": 1e12}  # nothing is cut
 COUNT = 40_000
 
@@ -122,17 +122,17 @@ CELLS = st.builds(
     shadowing_db=st.floats(0, 12),
     fading=st.sampled_from(["rayleigh", "rician"]),
     persistence=st.floats(0, 0.99),
-    place_seed=st.integers(0, 2**32),
+    place_seed=ANY_SEED,
 )
 UPLINKS = st.builds(
     UplinkChannel,
     st.floats(1e6, 1e8),
     st.floats(1e-3, 10),
-    place_seed=st.integers(0, 2**32),
+    place_seed=ANY_SEED,
 )
 
 
-@given(st.one_of(CELLS, UPLINKS, st.just(MARKOV)), st.integers(1, 40), st.integers(0, 2**32))
+@given(st.one_of(CELLS, UPLINKS, st.just(MARKOV)), st.integers(1, 40), ANY_SEED)
 def test_gains__keep_within_their_bounds(channel, num_devices, seed):
     rng = np.random.default_rng(seed)
     mean = mean_gains(channel, num_devices)

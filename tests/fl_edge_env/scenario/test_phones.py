@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from fl_edge_env import CellChannel, Scenario, physics, with_phones, with_proportional_work
 from fl_edge_env.scenario.phones import QUANTILES, SCORES, phone_speeds
+from tests.support import ANY_SEED
 
 
-@given(st.integers(1, 300), st.integers(0, 2**32))
+@given(st.integers(1, 300), ANY_SEED)
 def test_speeds__each_part_of_the_distribution_gives_one_phone(num_devices, seed):
     speed = np.sort(phone_speeds(num_devices, seed=seed))
     edges = np.interp(np.arange(num_devices + 1) / num_devices, QUANTILES, SCORES) / 1548

@@ -32,12 +32,12 @@ def random_state(scenario: Scenario, seed: int, queue_scale: float = 1.0):
 
 
 @st.composite
-def small_problems(draw, most: int = 6):
+def small_problems(draw):
     """A few devices, alike or not, of which up to three take part, some by a deadline; a state.
 
     Nobody, some or all of the devices can meet the deadline.
     """
-    num_devices = draw(st.integers(1, most))
+    num_devices = draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(ANY_SEED))
     spread = draw(st.sampled_from([0.0, 0.1, 1.0]))
 
@@ -184,37 +184,6 @@ def test_solve_round__finds_the_best_of_all_cohorts(problem):
     # No device outside is later than the deadline that could make it.
     fastest, _ = ends(scenario, gain)
     assert np.all(time <= np.maximum(solution.deadline, fastest) * (1 + 1e-12))
-
-
-@given(small_problems(8), ANY_SEED)
-def test_bounds__are_below_cohorts_with_late_devices(problem, seed):
-    scenario, gain, queue, participation = problem
-    bound = bound_rounds(gain[None], queue, participation, scenario)[0]
-    rng = np.random.default_rng(seed)
-    n = scenario.num_devices
-    k = min(scenario.cohort_size, scenario.num_devices)
-    solution = solve_round(gain, queue, participation, scenario, V=1.0)
-    for trial in range(60):
-        # What is best for those in time, the ends of the ranges, and anything between.
-        f = scenario.f_min + rng.beta(0.3, 0.3, n) * (scenario.f_max - scenario.f_min)
-        p = scenario.p_min + rng.beta(0.3, 0.3, n) * (scenario.p_max - scenario.p_min)
-        f, p = (np.where(rng.random(n) < 0.5, *pair) for pair in ((f, solution.f), (p, solution.p)))
-        cohort = rng.permutation(n)[: rng.integers(1, k, endpoint=True)]
-        time, energy = physics.time_and_energy(gain, f, p, scenario)
-        end = scenario.deadline_s
-        if trial % 2:
-            end = min(end, np.sort(time[cohort])[rng.integers(len(cohort))])
-        cost = min(end, time[cohort].max())
-        for device in cohort:
-            if time[device] <= end:
-                cost += queue[device] * energy[device] - participation[device]
-            else:
-                cost += queue[device] * physics.energy_until(end, f, p, scenario)[device]
-        size = abs(cost) + cost + np.sum(np.abs(participation) + queue * energy)
-        assert bound <= cost + 1e-9 * size
-        if time[cohort].max() <= scenario.deadline_s:
-            own = time[cohort].max() + np.sum((queue * energy - participation)[cohort])
-            assert solution.lower_bound <= own + 1e-12 * size
 
 
 @pytest.mark.parametrize("cohort_size", [1, 2, 10, 120, 500])

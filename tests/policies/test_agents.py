@@ -11,7 +11,7 @@ from gymnasium.wrappers import NormalizeObservation, RescaleAction
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.vec_env import VecNormalize
 
-from fl_edge_env import FLEdgeEnv, Scenario
+from fl_edge_env import FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.allocation import decode_action
 from policies import check_policy, evaluate, make_policy
 from policies.benchmark.run import Run, run_key
@@ -146,25 +146,11 @@ def test_predict__gives_a_recurrent_agent_its_state_back():
     assert f[0] < f[1] < f[2]
 
 
-def test_predict__decides_for_each_system_of_a_batch():
-    scenario = SMALL.replace(csi="participants")
-
-    class Sees:
-        def predict(self, observation):
-            return np.full(15, np.tanh(observation.sum()))
-
-    rng = np.random.default_rng(0)
-    gains = rng.uniform(0.01, 0.5, (2, 3, 5))
-    ages = np.ones((2, 3, 5))
-    ages[:, :, 3:] = 7.0
-    batch = make_policy("predict", scenario, model=Sees())
-    singles = [make_policy("predict", scenario, model=Sees()) for _ in range(3)]
-    batch.decide({"channel_gain": gains[0, 0], "queue": np.zeros(5), "age": ages[0, 0]})
-    for gain, age in zip(gains, ages, strict=True):
-        together = batch.decide({"channel_gain": gain, "queue": np.zeros((3, 5)), "age": age})
-        for row, policy in enumerate(singles):
-            seen = {"channel_gain": gain[row], "queue": np.zeros(5), "age": age[row]}
-            np.testing.assert_array_equal(together.f[row], policy.decide(seen).f)
+def test_predict__starts_anew_for_another_batch_without_reset():
+    observation, _ = FLEdgeVectorEnv(3, PARTICIPANTS).reset(seed=0)
+    used, fresh = (make_policy("predict", PARTICIPANTS, model=Plain()) for _ in range(2))
+    used.decide({name: values[0] for name, values in observation.items()})
+    np.testing.assert_array_equal(used.decide(observation).f, fresh.decide(observation).f)
 
 
 def test_predict__refuses_an_agent_behind_vec_normalize():

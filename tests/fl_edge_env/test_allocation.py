@@ -127,14 +127,6 @@ def test_validate__takes_lists_integers_and_other_floats():
         Allocation(**CHOSEN | {"bandwidth": parts_}).validate(SCENARIO)
 
 
-def test_decode__zero_is_the_middle_and_corners_are_the_ends():
-    action = np.array([[-1, 1, 0], [1, 0, -1], [1, -1, -1]], np.float32)
-    allocation = decode_action(action, SCENARIO, 2.0)
-    np.testing.assert_allclose(allocation.f, [1e9, 3e9, 1e9])
-    np.testing.assert_allclose(allocation.p, [0.1, 0.0505, 0.001])
-    np.testing.assert_allclose(allocation.q, np.exp([4, 0, 0]) / (np.exp(4) + 2))
-
-
 @given(
     arrays(np.float64, (2, 3, 3), elements=st.floats(-1e3, 1e3)),
     st.floats(0.1, 100),

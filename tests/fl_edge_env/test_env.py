@@ -129,18 +129,6 @@ def test_episode__writing_into_its_arrays_changes_nothing(mode, kind):
     np.testing.assert_equal(played(True), played(False))
 
 
-def test_step__refuses_a_decision_for_another_number_of_systems():
-    scenario = Scenario.digits(num_rounds=3)
-    decision = Allocation(1e9, 0.01, np.full((3, 40), 1 / 40))
-    for env, shape in (
-        (FLEdgeEnv(scenario), r"\(40,\)"),
-        (FLEdgeVectorEnv(4, scenario), r"\(4, 40\)"),
-    ):
-        env.reset(seed=0)
-        with pytest.raises(ValueError, match=rf"f, p and q must have shape {shape}, .*got \(3, 40"):
-            env.step(decision)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -57,6 +57,7 @@ NO_ACTIONS: list[Any] = [
     np.full((3, 5), math.nan),
     [[0.0] * 5, [0.0] * 5, [0.0] * 4],
     [[10**400] * 5] * 3,
+    Allocation(1.5e9, 0.05, np.full((7, 5), 0.2)),
 ]
 
 

@@ -288,21 +288,6 @@ def test_ranks__of_a_sprint_to_the_target(scenario):
     assert runs["status"].tolist() == ["ok", "ok", "leaves out, overweights"]
 
 
-class NeverHalf(Turns):
-    """Asks the first half alone."""
-
-    def decide(self, _):
-        self._turn += 1
-        cohort = np.arange(2) + 2 * (self._turn % 5)
-        return Allocation(self.scenario.f_min, 0.03, cohort=cohort)
-
-
-def test_status__of_runs_in_which_there_is_no_time_to_ask_all(scenario):
-    short = scenario.replace(num_rounds=8)
-    assert judged(NeverHalf(short), short)[0] == "leaves out"
-    assert judged(make_policy("random:static", short), short)[0] == "too short"
-
-
 class OneInTime(Policy):
     """Names all devices in turns, and waits for a fast one alone in each round."""
 

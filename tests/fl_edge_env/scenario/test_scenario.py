@@ -78,13 +78,6 @@ def test_num_devices__means_the_same_at_every_door(number, tmp_path):
     assert own.replace(num_devices=40).num_samples[0] == pytest.approx(number / 1e9)
 
 
-def test_replace__keeps_common_values_for_more_devices():
-    assert Scenario.cifar10().replace(num_devices=500).f_max.shape == (500,)
-    with pytest.raises(ValueError, match=r"num_samples must .*shape \(7,\), got shape \(120,\)"):
-        Scenario.femnist().replace(num_devices=7)
-    assert Scenario.femnist().replace(mu=2.0).num_samples.shape == (120,)
-
-
 def test_replace__equals_building_anew():
     fields = {"num_devices": 3, "f_max": [2e9, 3e9, 4e9], "nu": 7.0}
     assert Scenario.cifar10().replace(**fields) == Scenario(**fields)

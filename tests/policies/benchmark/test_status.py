@@ -48,17 +48,6 @@ def test_lottery__is_that_of_drawn_numbers():
         np.testing.assert_allclose(lottery.deviation, values.std(axis=0), rtol=0.02)
 
 
-def test_lottery__is_that_of_draws_of_distinct_devices():
-    rng = np.random.default_rng(0)
-    numbers = np.zeros((50, 120))
-    for row in numbers:
-        for _ in range(300):
-            row[rng.choice(120, 2, replace=False)] += 1
-    lottery = lack_of_lottery(accounts(seeds=1, fair=5.0))
-    found = np.maximum(1 - numbers / 5, 0).mean()
-    assert found == pytest.approx(lottery.mean[0], rel=0.03)
-
-
 @pytest.mark.parametrize(
     ("given", "name", "reason"),
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import subprocess
 import sys
 import time
@@ -16,9 +14,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl_edge_env import Allocation, Scenario, Simulator
+from fl_edge_env import Allocation, Scenario
 from fl_edge_env.physics import time_and_energy
-from policies import make_policy
 from policies.p2 import solve_p2
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 from tests.support import chosen
@@ -157,27 +154,6 @@ def test_round__against_a_bare_loop(name, calls):
     print(
         f"round with training, {name}: {ours * 1e3:.2f} ms, bare PyTorch loop "
         f"{loop * 1e3:.2f} ms, ratio {ours / loop:.2f}"
-    )
-
-
-@pytest.mark.parametrize("name", ["lroa", "opportunistic", "quickest"])
-def test_decision__of_a_copy_as_in_evaluate(name):
-    scenario = Scenario.cifar10()
-    simulator = Simulator(scenario)
-    policy = make_policy(name, scenario)
-    states = []
-    simulator.reset([0])
-    for _ in range(200):
-        states.append(simulator.observe())
-        policy.feedback(simulator.advance(policy.decide(states[-1])).info())
-    coming = itertools.cycle(states)
-    first, copied = (
-        seconds(lambda one=one: one.decide(next(coming)), 200)
-        for one in (policy, copy.deepcopy(policy))
-    )
-    print(
-        f"{name}.decide, N = 120: {first * 1e6:.0f} us, of a copy {copied * 1e6:.0f} us, ratio "
-        f"{copied / first:.2f}"
     )
 
 

@@ -38,25 +38,14 @@ def test_features__are_logarithms_of_their_ratios():
     features = named(
         scaling, scaling.features({"channel_gain": gain, "queue": backlog * scaling.queue})
     )
-    times = []
-    mean_times = []
-    computes = []
-    powers = []
-    for n in range(7):  # equations (5) to (12) once more, device by device
-        bandwidth = MIXED.bandwidth_hz / 3
-        f = MIXED.f_mid[n]
-        p = MIXED.p_mid[n]
-        cycles = MIXED.local_epochs[n] * MIXED.cycles_per_sample[n] * MIXED.num_samples[n]
-        upload, mean_upload = (
-            MIXED.model_bits / (bandwidth * np.log2(1 + h * p / MIXED.noise_power_w))
-            for h in (gain[n], MIXED.channel.mean)
-        )
-        computes.append(cycles / f)
-        times.append(cycles / f + upload)
-        mean_times.append(cycles / f + mean_upload)
-        powers.append(MIXED.capacitance[n] * f**3)
+    times, mean_times = (
+        physics.time_and_energy(each, MIXED.f_mid, MIXED.p_mid, MIXED)[0]
+        for each in (gain, MEAN_GAIN)
+    )
+    computes = MIXED.cycles_per_round / MIXED.f_mid
+    powers = MIXED.capacitance * MIXED.f_mid**3
     expected = {
-        "device time": times / np.mean(mean_times),
+        "device time": times / mean_times.mean(),
         "queue": backlog + 0.1,  # the reference queue and a tenth, as queues start empty
         "compute time": computes / stats.gmean(computes),
         "data weight": MIXED.num_samples / stats.gmean(MIXED.num_samples),

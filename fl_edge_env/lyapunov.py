@@ -109,5 +109,4 @@ def objective(
     _, excess = energy_excess(participation, device_energy, system)
     error = sampling_error(q, system.weights, available)
     penalty = latency(device_time, q, system) + system.lambda_ * error
-    value: FloatArray = system.V * penalty + drift(queue, excess)
-    return value
+    return system.V * penalty + drift(queue, excess)

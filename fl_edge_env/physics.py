@@ -34,8 +34,7 @@ def upload_rate(
     if bandwidth is not None:
         own = np.where(bandwidth > 0, bandwidth, part)
         part, noise = own, noise * (own / part)
-    rate: FloatArray = (part / math.log(2)) * np.log1p(channel_gain * p / noise)
-    return rate
+    return (part / math.log(2)) * np.log1p(channel_gain * p / noise)
 
 
 def upload_time(

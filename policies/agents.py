@@ -183,8 +183,7 @@ def device_rows(features: Features) -> Features:
     mean = features.mean(axis=-2, keepdims=True)
     context = np.concatenate([mean, features.std(axis=-2, keepdims=True)], axis=-1)
     everywhere = np.repeat(context, features.shape[-2], axis=-2)
-    rows: Features = np.concatenate([features, everywhere], axis=-1)
-    return rows
+    return np.concatenate([features, everywhere], axis=-1)
 
 
 def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:

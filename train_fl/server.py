@@ -145,8 +145,7 @@ class FedNova(FedAvg):
         )
         m = self.momentum
         length = (steps - m * (1.0 - m**steps) / (1.0 - m)) / (1.0 - m)
-        factors: FloatArray = np.average(length, weights=num_samples) / length
-        return factors
+        return np.average(length, weights=num_samples) / length
 
 
 @dataclass(frozen=True)

@@ -415,5 +415,4 @@ def _check_device(device: str | torch.device) -> torch.device:
 
 
 def _to_numpy(values: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = values.detach().cpu().numpy().copy()
-    return array
+    return values.detach().cpu().numpy().copy()

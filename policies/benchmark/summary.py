@@ -139,8 +139,7 @@ def _above(values: pd.Series, least: pd.Series) -> FloatArray:
     """Runs' values over their bounds, minus one; NaN if a bound is not positive."""
     bound = least.to_numpy()
     gap = values.to_numpy() / np.where(bound > 0, bound, np.nan) - 1.0
-    above: FloatArray = np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
-    return above
+    return np.where(np.abs(gap) < 1e-12, 0.0, gap)  # rounding
 
 
 def _mean(values: pd.Series) -> float:

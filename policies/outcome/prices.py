@@ -177,8 +177,7 @@ def _head_start(
     for rho, devices in zip(shares, np.split(order, starts[1:]), strict=True):
         least[devices] = np.quantile(time[:, devices], rho, axis=0)
     least = _pooled(least, groups)
-    extra: FloatArray = np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
-    return extra
+    return np.maximum(least - np.median(least), 0.0) / scenario.cohort_size
 
 
 def _groups_alike(scenario: Scenario) -> IntArray:
@@ -192,8 +191,7 @@ def _groups_alike(scenario: Scenario) -> IntArray:
 
 def _pooled(values: FloatArray, groups: IntArray) -> FloatArray:
     """The mean over each device's group, (N,)."""
-    mean: FloatArray = (np.bincount(groups, values) / np.bincount(groups))[groups]
-    return mean
+    return (np.bincount(groups, values) / np.bincount(groups))[groups]
 
 
 def _sample_size(scenario: Scenario) -> int:

@@ -63,8 +63,7 @@ class RoundSolution:
         the objective itself passes through zero.
         """
         scale = np.maximum(np.abs(self.objective), self._V * self.deadline)
-        gap: float | FloatArray = (self.objective - self.lower_bound) / scale
-        return gap
+        return (self.objective - self.lower_bound) / scale
 
 
 def solve_round(

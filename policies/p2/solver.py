@@ -68,8 +68,7 @@ class P2Solution:
         objective itself passes through zero.
         """
         scale = np.maximum(np.abs(self.objective), _errors(self._rounds, self.q))
-        gap: float | FloatArray = (self.objective - self.lower_bound) / scale
-        return gap
+        return (self.objective - self.lower_bound) / scale
 
 
 def solve_p2(

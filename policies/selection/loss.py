@@ -35,8 +35,7 @@ class PowerOfChoice(Selector):
         drawn = smallest(arrival, candidates.available, 2 * self.scenario.cohort_size)
         loss = np.take_along_axis(self.memory["loss"], drawn, axis=-1)
         best = smallest(-loss, drawn >= 0, self.scenario.cohort_size)
-        cohort: IntArray = np.where(best >= 0, np.take_along_axis(drawn, best, axis=-1), -1)
-        return cohort
+        return np.where(best >= 0, np.take_along_axis(drawn, best, axis=-1), -1)
 
     def learn(self, info: Mapping[str, Any]) -> None:
         """Keep the `local_losses` of the `participants`; see `Selector.learn`."""
@@ -172,5 +171,4 @@ def _drawn(
     # The smallest of exponential times with the odds as rates are such a draw.
     with np.errstate(divide="ignore", invalid="ignore"):
         arrival = -np.log1p(-candidates.uniform[best]) / odds[best]
-    drawn: IntArray = best[np.argsort(arrival)[:count]]
-    return drawn
+    return best[np.argsort(arrival)[:count]]

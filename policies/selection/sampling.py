@@ -137,5 +137,4 @@ def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float)
     rest = 1.0 - others.sum(axis=-1, keepdims=True)
     fastest = np.arange(time.shape[-1]) == free.argmin(axis=-1)[..., None]
     used = (least < shortest) & (rest > 0) & counts.any(axis=-1, keepdims=True)
-    q_free: FloatArray = np.where(used, np.where(fastest, rest, others), at(high))
-    return q_free
+    return np.where(used, np.where(fastest, rest, others), at(high))

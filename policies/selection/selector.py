@@ -131,5 +131,4 @@ def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:
     """
     # Sort by `allowed` first, then by key.
     order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
-    named: IntArray = np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)
-    return named
+    return np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)

@@ -11,6 +11,18 @@ from fl_edge_env.typing import FloatArray
 from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.status import Status
 
+# Constraints of a run: the values after its last round, and means over its rounds.
+_CONSTRAINTS = (
+    "spent_ratio",
+    "worst_spent_ratio",
+    "energy_ratio",
+    "worst_energy_ratio",
+    "influence",
+    "aggregate_noise",
+    "least_participation",
+    "never_seen",
+)
+_MEANS = ("spent_ratio", "energy_ratio", "aggregate_noise")
 
 def summarise(
     rounds: pd.DataFrame,
@@ -72,14 +84,9 @@ def summarise(
     order = table.index.get_level_values("policy").unique()
     table["lack"] = np.concatenate([accounts[name].lack() for name in order])
     table["excess"] = np.concatenate([accounts[name].excess() for name in order])
-    table["spent_ratio"] = groups["spent_ratio"].agg(_mean)
-    table["worst_spent_ratio"] = groups["worst_spent_ratio"].last()
-    table["energy_ratio"] = groups["energy_ratio"].agg(_mean)
-    table["worst_energy_ratio"] = groups["worst_energy_ratio"].last()
-    table["influence"] = groups["influence"].last()
-    table["aggregate_noise"] = groups["aggregate_noise"].agg(_mean)
-    table["least_participation"] = groups["least_participation"].last()
-    table["never_seen"] = groups["never_seen"].last().astype(int)
+    for name in _CONSTRAINTS:
+        table[name] = groups[name].agg(_mean) if name in _MEANS else groups[name].last()
+    table["never_seen"] = table["never_seen"].astype(int)
     if bounds is not None and len(bounds):
         least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
         least = least.loc[table.index.get_level_values("seed")].set_index(table.index)

@@ -219,8 +219,8 @@ def decode_action(
     p = _from_unit(unit[..., 1, :], scenario.p_min, scenario.p_mid, scenario.p_max)
     score = unit[..., 2, :]
     if scenario.objective == "outcome":
-        places = min(scenario.cohort_size, scenario.num_devices)
-        return Allocation._trusted(f=f, p=p, cohort=highest(score, places, available))
+        cohort = smallest(-score, available, scenario.cohort_size)
+        return Allocation._trusted(f=f, p=p, cohort=cohort)
     odds = softmax_scale * score
     odds -= odds.max(axis=-1, keepdims=True)
     np.exp(odds, out=odds)
@@ -244,21 +244,17 @@ def normalized(q: FloatArray) -> FloatArray:
     return q / np.where(missed, total, 1.0) if missed.any() else q
 
 
-def highest(
-    score: NDArray[np.floating], count: int, available: BoolArray | None = None
-) -> IntArray:
-    """Indices of the `count` highest scores, shape (..., count); ties go to the lower one.
+def smallest(key: FloatArray, allowed: BoolArray | None, count: int) -> IntArray:
+    """The allowed devices with the smallest keys, in ascending order; by default all are allowed.
 
-    Only `available` devices count, by default all. If there are too few, -1 fills the rest.
+    `key` and `allowed` have shape (..., N); ties go to the smaller index. The result has shape
+    (..., min(count, N)), padded with -1 if fewer are allowed.
     """
-    rank = -score if available is None else np.where(available, -score, np.inf)
-    order = np.argsort(rank, axis=-1, kind="stable")[..., :count]
-    named: IntArray = np.where(np.take_along_axis(rank, order, axis=-1) < np.inf, order, -1)
-    lacking = count - named.shape[-1]
-    if lacking > 0:
-        padding = np.full((*named.shape[:-1], lacking), -1)
-        named = np.concatenate([named, padding], axis=-1)
-    return named
+    if allowed is None:
+        return np.argsort(key, axis=-1, kind="stable")[..., :count]
+    # Sort by `allowed` first, then by key.
+    order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
+    return np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)
 
 
 def _integers(name: str, value: object) -> IntArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import in_time
-from fl_edge_env.allocation import highest
+from fl_edge_env.allocation import smallest
 from fl_edge_env.checks import (
     FINITE,
     NOT_NEGATIVE,
@@ -132,8 +132,7 @@ class Opportunistic(Policy):
             available=available_devices(observation),
         )
         chosen = self.solution.participates
-        size = min(self.scenario.cohort_size, self.scenario.num_devices)
-        cohort = highest(chosen.astype(np.float64), size, chosen)
+        cohort = smallest(np.zeros(chosen.shape), chosen, self.scenario.cohort_size)
         # A device that participates in a fraction rho of the rounds gets the weight w / rho.
         weights = (self.scenario.weights / self._target)[cohort]
         return Allocation(self.solution.f, self.solution.p, cohort=cohort, weights=weights)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_edge_env import Allocation, Scenario, physics
-from fl_edge_env.allocation import LEAST_SHARE, highest
+from fl_edge_env.allocation import LEAST_SHARE, smallest
 from fl_edge_env.checks import check_unmasked, real_array
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
@@ -200,7 +200,7 @@ def _shared(
     if taking_part is None or taking_part.dtype != np.bool_:
         return f, p
     members = taking_part.astype(np.bool_)
-    cohort = highest(members.astype(np.float64), scenario.cohort_size, members)
+    cohort = smallest(np.zeros(members.shape), members, scenario.cohort_size)
     return f, p, share_band(channel_gain, cohort, f, p, scenario)
 
 

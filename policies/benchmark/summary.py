@@ -24,6 +24,7 @@ _CONSTRAINTS = (
 )
 _MEANS = ("spent_ratio", "energy_ratio", "aggregate_noise")
 
+
 def summarise(
     rounds: pd.DataFrame,
     accounts: Mapping[str, DeviceAccounts],

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.allocation import smallest as smallest  # for `Selector.select`
+from fl_edge_env.typing import BoolArray, FloatArray
 from policies.base import Named
 
 
@@ -121,14 +121,3 @@ class Selector(Named):
 
     def learn(self, info: Mapping[str, Any]) -> None:
         """Update `memory` from the environment's info of a reset or of a round."""
-
-
-def smallest(key: FloatArray, allowed: BoolArray, count: int) -> IntArray:
-    """The allowed devices with the smallest keys, in ascending order.
-
-    `key` and `allowed` have shape (..., N); ties go to the smaller index. The result has shape
-    (..., min(count, N)), padded with -1 if fewer are allowed.
-    """
-    # Sort by `allowed` first, then by key.
-    order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
-    return np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.allocation import decode_action, highest
+from fl_edge_env.allocation import decode_action
 from tests.support import ANY_SEED
 
 SCENARIO = Scenario(num_devices=3, cohort_size=2, f_max=[2e9, 3e9, 1e9])
@@ -153,7 +153,7 @@ def test_decode__reaches_every_decision_within_the_box(f, p, score, scale):
     np.testing.assert_allclose(again.q, odds / odds.sum(axis=-1, keepdims=True), rtol=1e-10)
 
 
-@given(ANY_SEED, st.integers(1, 6))
+@given(ANY_SEED, st.integers(1, 7))
 def test_outcome__an_action_ranks_the_available_devices(seed, size):
     scenario = Scenario.cifar10(num_devices=6, cohort_size=size, objective="outcome")
     rng = np.random.default_rng(seed)
@@ -167,9 +167,3 @@ def test_outcome__an_action_ranks_the_available_devices(seed, size):
             allowed = range(6) if there is None else np.flatnonzero(there[row]).tolist()
             best = sorted(allowed, key=lambda device: -score[device])[:size]
             assert cohort[cohort >= 0].tolist() == best
-
-
-def test_highest__fills_missing_devices_with_nobody():
-    score = np.array([[0.1, 0.7], [0.7, 0.7]])
-    assert highest(score, 3).tolist() == [[1, 0, -1], [0, 1, -1]]
-    assert highest(score[0], 2, np.array([True, False])).tolist() == [0, -1]

@@ -151,9 +151,9 @@ class Simulator:
             self.round_index[index] = 0
             self.elapsed_time[index] = 0.0
 
-    def training_seed(self, system: int = 0) -> np.random.SeedSequence:
-        """Seed of the training stream in the current episode of one system."""
-        return self._streams[system].training
+    def training_seed(self) -> np.random.SeedSequence:
+        """Seed of the training stream in the current episode of the first system."""
+        return self._streams[0].training
 
     def observe(self) -> dict[str, FloatArray]:
         """Return the observation described in `FLEdgeEnv`, shape (B, N), as read-only copies."""

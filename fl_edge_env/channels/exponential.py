@@ -49,6 +49,11 @@ class ExponentialChannel:
                 f"gain_min must be below gain_max, got {self.gain_min!r} and {self.gain_max!r}"
             )
 
+    def truncated(self, share: FloatArray) -> FloatArray:
+        """Gains below which these shares of the distribution truncated to the interval are."""
+        span = (self.gain_max - self.gain_min) / self.mean  # above gain_min it is memoryless
+        return self.gain_min - self.mean * np.log1p(share * math.expm1(-span))
+
     def draw(
         self,
         rng: np.random.Generator,
@@ -60,10 +65,7 @@ class ExponentialChannel:
         if self.filter == "clip":
             gain = self.mean * rng.standard_exponential((rounds, num_devices))
         else:
-            # Inverse distribution function: above gain_min an exponential is memoryless.
-            span = (self.gain_max - self.gain_min) / self.mean
-            uniform = rng.random((rounds, num_devices))
-            gain = self.gain_min - self.mean * np.log1p(uniform * math.expm1(-span))
+            gain = self.truncated(rng.random((rounds, num_devices)))
         return np.clip(gain, self.gain_min, self.gain_max, out=gain)
 
     def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:

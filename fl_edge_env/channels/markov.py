@@ -84,8 +84,7 @@ class MarkovChannel:
             raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")
         channel = marginal or ExponentialChannel()
         middle = (np.arange(num_states) + 0.5) / num_states
-        span = (channel.gain_max - channel.gain_min) / channel.mean
-        gains = channel.gain_min - channel.mean * np.log1p(middle * math.expm1(-span))
+        gains = channel.truncated(middle)
         transition = np.full((num_states, num_states), (1 - persistence) / num_states)
         transition[np.diag_indices(num_states)] += persistence
         return cls(gains.tolist(), transition.tolist())

@@ -7,17 +7,17 @@ from functools import cached_property
 from pathlib import Path
 
 from fl_edge_env.channels.trace import TraceChannel, read_trace
-from fl_edge_env.channels.uplink import gain_of_rate
-from fl_edge_env.checks import finite_number, read_only, set_checked
+from fl_edge_env.channels.uplink import RateReference
+from fl_edge_env.checks import read_only
 from fl_edge_env.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class RateTraceChannel(TraceChannel):
+class RateTraceChannel(RateReference, TraceChannel):
     """Replay recorded upload rates, starting over after the last round.
 
     A rate is converted to the gain with which a device that transmits with `reference_power_w` in a
-    bandwidth of `share_hz` has this rate; see `fl_edge_env.channels.uplink.gain_of_rate`. With
+    bandwidth of `share_hz` has this rate; see `fl_edge_env.channels.uplink.RateReference`. With
     another power or bandwidth its rate differs.
 
     Parameters
@@ -38,23 +38,11 @@ class RateTraceChannel(TraceChannel):
         If the file is missing or malformed, or a parameter is outside its range.
     """
 
-    share_hz: float = 5e6
-    reference_power_w: float = 0.1
-    noise_power_w: float = 0.01
-
     def __post_init__(self) -> None:
-        set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
         super().__post_init__()
+        TraceChannel.__post_init__(self)
 
     @cached_property
     def trace(self) -> FloatArray:
         """The gains of the recorded rates, shape (rounds, N)."""
-        rate = read_trace(Path(self.path), "rate_bps")
-        return read_only(
-            gain_of_rate(
-                rate,
-                share_hz=self.share_hz,
-                power_w=self.reference_power_w,
-                noise_power_w=self.noise_power_w,
-            )
-        )
+        return read_only(self.gain_of_rate(read_trace(Path(self.path), "rate_bps")))

@@ -37,22 +37,32 @@ MOST_DEVIATION = 2.0
 _NODES = 256
 
 
-def gain_of_rate(
-    rate_bps: FloatArray, *, share_hz: float, power_w: float, noise_power_w: float
-) -> FloatArray:
-    """Channel gain with which a device uploads at a rate [bit/s], the inverse of equation (5).
+@dataclass(frozen=True, eq=False)
+class RateReference:
+    """The bandwidth and the power at which rates were measured, which are rarely known."""
 
-    ``h = (N0 / p) (2**(r / b) - 1)``, with the power p and bandwidth b at which the rate was
-    measured, which are rarely known. In a system with this noise power, a device that transmits
-    with p in a bandwidth of b has the measured rate.
-    """
-    with np.errstate(over="ignore"):  # a later check rejects infinite gains by name
-        gain: FloatArray = noise_power_w / power_w * np.expm1(np.log(2.0) * rate_bps / share_hz)
-    return gain
+    share_hz: float = 5e6
+    reference_power_w: float = 0.1
+    noise_power_w: float = 0.01
+
+    def __post_init__(self) -> None:
+        set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
+
+    def gain_of_rate(self, rate_bps: FloatArray) -> FloatArray:
+        """Channel gain with which a device uploads at a rate [bit/s], the inverse of equation (5).
+
+        ``h = (N0 / p) (2**(r / b) - 1)``, with the power p and bandwidth b of the reference. In a
+        system with this noise power, a device that transmits with p in a bandwidth of b has the
+        measured rate.
+        """
+        with np.errstate(over="ignore"):  # a later check rejects infinite gains by name
+            scale = self.noise_power_w / self.reference_power_w
+            gain: FloatArray = scale * np.expm1(np.log(2.0) * rate_bps / self.share_hz)
+        return gain
 
 
 @dataclass(frozen=True)
-class UplinkChannel:
+class UplinkChannel(RateReference):
     """Uplinks with a measured mean and standard deviation of the rate.
 
     In each round a device's rate is drawn from a gamma distribution with its mean and standard
@@ -95,15 +105,12 @@ class UplinkChannel:
        Large-Scale Smartphone Data", WWW 2021; the rates are in its repository.
     """
 
-    share_hz: float = 5e6
-    reference_power_w: float = 0.1
-    noise_power_w: float = 0.01
     place_seed: int = 0
     mean_bps: Sequence[float] = ()
     deviation_bps: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        set_checked(self, finite_number, "share_hz", "reference_power_w", "noise_power_w")
+        super().__post_init__()
         set_checked(self, natural_number, "place_seed")
         mean, deviation = (
             real_array(name, getattr(self, name)) for name in ("mean_bps", "deviation_bps")
@@ -132,13 +139,13 @@ class UplinkChannel:
     def gain_min(self) -> float:
         """Gain at the least rate of the slowest uplink, with a margin for rounding."""
         _, _, least, _ = self._rates
-        return float(self._gain(least).min()) * (1 - 1e-9)
+        return float(self.gain_of_rate(least).min()) * (1 - 1e-9)
 
     @property
     def gain_max(self) -> float:
         """Gain at the largest rate of the fastest uplink, with a margin for rounding."""
         _, _, _, most = self._rates
-        return float(self._gain(most).max()) * (1 + 1e-9)
+        return float(self.gain_of_rate(most).max()) * (1 + 1e-9)
 
     @property
     def mean(self) -> float:
@@ -178,15 +185,7 @@ class UplinkChannel:
         uplink = self.uplinks(num_devices)
         shape, scale, least, most = self._rates[:, uplink]
         rate = scale * rng.standard_gamma(shape, (count, num_devices))
-        return self._gain(np.clip(rate, least, most, out=rate))
-
-    def _gain(self, rate: FloatArray) -> FloatArray:
-        return gain_of_rate(
-            rate,
-            share_hz=self.share_hz,
-            power_w=self.reference_power_w,
-            noise_power_w=self.noise_power_w,
-        )
+        return self.gain_of_rate(np.clip(rate, least, most, out=rate))
 
     @cached_property
     def _rates(self) -> FloatArray:
@@ -212,6 +211,6 @@ class UplinkChannel:
         rate = least[:, None] + half * (1.0 + nodes)
         above = special.gammaincc(shape[:, None], rate / scale[:, None])
         slope = np.log(2.0) / self.share_hz
-        rise = slope * (self._gain(rate) + self.noise_power_w / self.reference_power_w)
-        mean: FloatArray = self._gain(least) + np.sum(half * weights * rise * above, axis=1)
+        rise = slope * (self.gain_of_rate(rate) + self.noise_power_w / self.reference_power_w)
+        mean: FloatArray = self.gain_of_rate(least) + np.sum(half * weights * rise * above, axis=1)
         return read_only(mean)

@@ -221,6 +221,7 @@ def v_sweep(options: Options, name: str) -> Figure:
     curves = [Curve(f"ν = {nu:.3g}", "lroa", options.system(name, nu=nu)) for nu in values]
 
     def draw(results: Comparison) -> Drawn:
+        runs_of = dict(by_policy(results.summary))
         rows = [
             {
                 "scenario": name,
@@ -229,11 +230,10 @@ def v_sweep(options: Options, name: str) -> Figure:
                 "budget, J": f"{budget:.4g}",
                 "objective, s": f"{runs['mean_objective'].mean():.6g}",
             }
-            for label, runs in by_policy(results.summary)
+            for label, runs in runs_of.items()
         ]
         drawn = _titled((_draw_expected_energy, _draw_penalty), results.rounds, f"LROA on {name}")
-        means = by_policy(results.summary)
-        objective = {label: runs["mean_objective"].mean() for label, runs in means}
+        objective = {label: runs["mean_objective"].mean() for label, runs in runs_of.items()}
         stated = [label for _, label in sorted(zip(values, objective, strict=True), reverse=True)]
         finding = order_found(name, "smallest objective", objective, stated)
         return Drawn(drawn, curve_table(results.rounds), rows, finding)
@@ -339,8 +339,9 @@ def bound(options: Options, name: str) -> Figure:
             queue = late["mean_queue"].mean()
             energy = rounds.groupby("seed")["worst_energy_ratio"].last().mean()
             data.append({"nu": nu, "gap": gap, "queue": queue, "energy": energy})
-            row = {"scenario": name, "nu": superscripts(f"{nu:.3g}")}
-            row |= {
+            row = {
+                "scenario": name,
+                "nu": superscripts(f"{nu:.3g}"),
                 "above bound, %": f"{gap:.3f}",
                 "mean queue, J": f"{queue:.4g}",
                 "worst energy / budget": f"{energy:.4f}",

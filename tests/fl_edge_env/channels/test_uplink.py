@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fl_edge_env import Scenario, UplinkChannel, physics
-from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS, gain_of_rate
+from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS, RateReference
 
 COUNT = 40_000
 
@@ -17,10 +17,11 @@ COUNT = 40_000
 def test_gain_of_rate__is_undone_by_the_upload_rate_of_a_system():
     scenario = Scenario(num_devices=3, bandwidth_hz=6e6, cohort_size=3, noise_power_w=0.02)
     rate = np.array([1e3, 1e6, 2e7])
-    gain = gain_of_rate(rate, share_hz=2e6, power_w=0.05, noise_power_w=0.02)
+    reference = RateReference(share_hz=2e6, reference_power_w=0.05, noise_power_w=0.02)
+    gain = reference.gain_of_rate(rate)
     np.testing.assert_allclose(physics.upload_rate(gain, np.full(3, 0.05), scenario), rate)
     # One bit for each hertz needs as much signal as noise.
-    one = gain_of_rate(np.array([2e6]), share_hz=2e6, power_w=0.05, noise_power_w=0.02)
+    one = reference.gain_of_rate(np.array([2e6]))
     assert one[0] == pytest.approx(0.02 / 0.05)
 
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario, physics
-from fl_edge_env.channels.uplink import gain_of_rate
 from fl_edge_env.scenario.from_log import COLUMNS
 
 N = 5
@@ -49,12 +48,7 @@ def load(tmp_path):
 def times(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
     """Times of training and of uploads at the channel's mean rates [s]."""
     channel = scenario.channel
-    gain = gain_of_rate(
-        np.array(channel.mean_bps),
-        share_hz=channel.share_hz,
-        power_w=channel.reference_power_w,
-        noise_power_w=channel.noise_power_w,
-    )
+    gain = channel.gain_of_rate(np.array(channel.mean_bps))
     up_s = physics.upload_time(gain, scenario.p_max, scenario)
     return physics.compute_time(scenario.f_max, scenario), up_s
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.observations import available_devices, gains_and_queues
@@ -82,12 +81,6 @@ class DivFL(Policy):
             chosen = facility_location(self._distance, count, available[row])
             cohort[(*row, slice(count))] = chosen
         return Allocation(f, p, cohort=cohort)
-
-
-def pairwise_distance(vectors: NDArray[np.floating]) -> FloatArray:
-    """Euclidean distance between all rows of (N, d), shape (N, N)."""
-    # Row by row: exact zeros on the diagonal, and no (N, N, d) intermediate.
-    return np.stack([np.linalg.norm(vectors - row, axis=1) for row in vectors]).astype(np.float64)
 
 
 def facility_location(

@@ -47,11 +47,6 @@ class Comparison:
     rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
     bounds: pd.DataFrame = field(default_factory=pd.DataFrame)
 
-    def statuses(self) -> dict[str, str]:
-        """The status of each policy."""
-        first = self.summary.drop_duplicates("policy")
-        return dict(zip(first["policy"], first["status"], strict=True))
-
 
 def collected(
     setting: Setting, records: Sequence[tuple[str, Record]], bounds: Sequence[Record]

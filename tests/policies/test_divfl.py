@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 
 from fl_edge_env import Scenario
 from policies import DivFL, UniS
-from policies.divfl import facility_location, pairwise_distance
+from policies.divfl import facility_location
 from tests.support import ANY_SEED
 
 
@@ -34,7 +35,8 @@ def test_facility_location__like_devices_are_distinct():
 @given(ANY_SEED, st.integers(1, 5))
 def test_facility_location__each_choice_lowers_the_cover_most(seed, count):
     rng = np.random.default_rng(seed)
-    distance = pairwise_distance(rng.normal(size=(8, 3)))
+    vectors = rng.normal(size=(8, 3))
+    distance = cdist(vectors, vectors)
     allowed = rng.permutation(np.arange(8) < rng.integers(count, 9))
     chosen = tuple(facility_location(distance, count, allowed))
     assert len(set(chosen)) == count
@@ -47,7 +49,8 @@ def test_facility_location__each_choice_lowers_the_cover_most(seed, count):
 
 def learned(scenario: Scenario, rng: np.random.Generator) -> tuple[DivFL, np.ndarray]:
     """A policy that has seen gradients, and their distances."""
-    distance = pairwise_distance(rng.normal(size=(scenario.num_devices, 4)).astype(np.float32))
+    gradients = rng.normal(size=(scenario.num_devices, 4))
+    distance = cdist(gradients, gradients)
     policy = DivFL(scenario)
     policy.feedback({"gradient_distance": distance})
     return policy, distance

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
+from scipy.spatial.distance import cdist
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import UniS
 from policies.benchmark.run import Run
-from policies.divfl import pairwise_distance
 from tests.support import chosen, spoil
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
@@ -237,13 +237,13 @@ def test_gradient_distance__is_of_the_models_that_were_sent(scenario, task):
     _, info = env.reset(seed=0)
     gradients = np.array([gradient(device) for device in range(20)])
     np.testing.assert_allclose(
-        info["gradient_distance"], pairwise_distance(gradients), rtol=1e-3, atol=1e-6
+        info["gradient_distance"], cdist(gradients, gradients), rtol=1e-3, atol=1e-6
     )
     env.step(chosen(scenario, 1, 2, 3))  # gradients at the initial model, as they were
     gradients[[4, 9]] = [gradient(4), gradient(9)]
     *_, info = env.step(chosen(scenario, 4, 9))
     mixed = info["gradient_distance"]
-    rows = pairwise_distance(gradients)[[4, 9]]
+    rows = cdist(gradients, gradients)[[4, 9]]
     np.testing.assert_allclose(mixed[[4, 9]], rows, rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(mixed, mixed.T)
 

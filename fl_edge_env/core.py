@@ -50,6 +50,7 @@ class EnvCore:
     action_space: gym.Space[Any]
     cost_limit: float = 1.0  # on the mean of each entry of the info's ``costs``
     _spec: EnvSpec | None = None
+    _last_round: Round | None = None
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -65,6 +66,13 @@ class EnvCore:
             rounds = self.scenario.num_rounds
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec
+
+    @property
+    def last_round(self) -> Round:
+        """The last round in full, including what the server does not know."""
+        if self._last_round is None:
+            raise gym.error.ResetNeeded("no round has been played: call step() first")
+        return self._last_round
 
     def decode(self, action: NDArray[np.floating]) -> Allocation:
         """The decision of an array of shape (3, N) or (B, 3, N) for the coming round.

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import one_of
 from fl_edge_env.core import EnvCore, check_softmax_scale, resolve_scenario
-from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
@@ -126,7 +125,6 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
         self.observation_space = observation_space(self.scenario)
         self.action_space = action_space(self.scenario)
         self._started = False
-        self._last_round: Round | None = None
         self.last_decision: Allocation | None = None
 
     def reset(
@@ -171,13 +169,6 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
             truncated,
             outcome.info(),
         )
-
-    @property
-    def last_round(self) -> Round:
-        """The last round in full, including what the server does not know."""
-        if self._last_round is None:
-            raise gym.error.ResetNeeded("no round has been played: call step() first")
-        return self._last_round
 
     def render(self) -> NDArray[np.uint8]:
         """Draw the last round: every device, the cohort, time and energy.

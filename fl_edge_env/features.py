@@ -14,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, Range, real_array
+from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, real_array
 from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED, observation_space
@@ -32,16 +32,6 @@ _REWARD_UNIT = 0.1
 _QUEUE_FLOOR = 0.1
 # Cap on a gain's age, in multiples of the device's target interval between participations.
 _OLD = 10.0
-
-
-def feature_names(scenario: Scenario) -> tuple[str, ...]:
-    """Names of a device's features in a scenario."""
-    names: tuple[str, ...] = FEATURES
-    if scenario.objective == "outcome":
-        names += OUTCOME_FEATURES
-    if scenario.csi == "participants":
-        names += MEMORY_FEATURES
-    return names
 
 
 class Scaling:
@@ -68,7 +58,11 @@ class Scaling:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.names = feature_names(scenario)
+        self.names: tuple[str, ...] = FEATURES
+        if scenario.objective == "outcome":
+            self.names += OUTCOME_FEATURES
+        if scenario.csi == "participants":
+            self.names += MEMORY_FEATURES
         uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
         gain = scenario.mean_gain
         if scenario.csi == "participants":  # the server does not know which devices are far
@@ -116,7 +110,15 @@ class Scaling:
         if self.scenario.csi == "participants":
             needed["age"] = POSITIVE
         for name, allowed in needed.items():
-            _check_numbers(observation, name, shape, allowed)
+            if name not in observation:
+                raise ValueError(f"observation must hold {name}, got {list(observation)}")
+            values = real_array(name, observation[name])
+            if values.shape != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
+            if not allowed.holds(values).all():
+                raise ValueError(
+                    f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
+                )
 
     def features(self, observation: Mapping[str, FloatArray]) -> Features:
         """Features of each device, float32 of shape (..., N, F), in the order of `names`.
@@ -177,17 +179,3 @@ class Scaling:
         """Scale the contribution of a device to the reward to order one."""
         scaled: FloatArray = reward * (self.scenario.num_devices / self._reward_unit)
         return scaled
-
-
-def _check_numbers(
-    observation: Mapping[str, Any], name: str, shape: tuple[int, ...], allowed: Range
-) -> None:
-    if name not in observation:
-        raise ValueError(f"observation must hold {name}, got {list(observation)}")
-    values = real_array(name, observation[name])
-    if values.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
-    if not allowed.holds(values).all():
-        raise ValueError(
-            f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
-        )

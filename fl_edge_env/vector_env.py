@@ -91,7 +91,6 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._started = np.zeros(num_envs, dtype=np.bool_)
-        self._last_round: Round | None = None
 
     def reset(
         self,
@@ -156,13 +155,6 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
             info["_final_info"] = info["_final_obs"] = ended
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return self.simulator.observe(), reward, terminated, truncated, info
-
-    @property
-    def last_round(self) -> Round:
-        """The last round in full, including what the server does not know."""
-        if self._last_round is None:
-            raise gym.error.ResetNeeded("no round has been played: call step() first")
-        return self._last_round
 
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:

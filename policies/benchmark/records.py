@@ -123,7 +123,7 @@ class Recorder:
             values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
         for name, value in values.items():
             if name not in self._columns:
-                self._columns[name] = self._empty()
+                self._columns[name] = np.full((scenario.num_rounds, len(self._seeds)), np.nan)
             self._columns[name][self.num_rounds - 1] = value
 
     def _count_shares(
@@ -177,9 +177,6 @@ class Recorder:
     def _influence(self) -> FloatArray:
         fair = np.minimum(self._sums["by_data"], self.num_rounds * self._scenario.weights)
         return over_fair(self._sums["influence"], fair)
-
-    def _empty(self) -> FloatArray:
-        return np.full((self._scenario.num_rounds, len(self._seeds)), np.nan)
 
     def table(self) -> pd.DataFrame:
         """The rounds so far."""

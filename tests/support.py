@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 import signal
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ MAIN = (
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
 ANY_SEED = st.integers(0, 2**32 - 1)
+# All reports of training.
+REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
 
 
 def example(name: str) -> ModuleType:
@@ -47,6 +50,12 @@ def example(name: str) -> ModuleType:
         return importlib.import_module(name)
     finally:
         sys.path.remove(str(EXAMPLES))
+
+
+def python(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def chosen(scenario: Scenario, *cohort: int, **more: Any) -> Allocation:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from importlib.util import find_spec
@@ -13,6 +11,8 @@ from types import ModuleType
 
 import grimp
 import pytest
+
+from tests.support import python
 
 ROOT = Path(__file__).parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -26,9 +26,7 @@ def graph():
 def test_contracts__hold():
     # In a process of its own, as it sets up logging and the import path.
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    checked = subprocess.run(
-        [sys.executable, "-c", program, "--no-cache"], cwd=ROOT, capture_output=True, text=True
-    )
+    checked = python(program, "--no-cache", cwd=ROOT)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

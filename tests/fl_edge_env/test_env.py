@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from fl_edge_env import Allocation, ExponentialChannel, FLEdgeEnv, FLEdgeVectorEnv, Scenario
-from tests.support import chosen, spoil
+from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario
+from tests.support import channel_of, chosen, spoil
 
 IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"]
 FIELDS = [{}, {"availability": 0.7, "latency": "round_time"}, {"upload_failure": 0.2}]
@@ -65,8 +65,7 @@ def test_make_vec__takes_what_gymnasium_passes_on(name):
 @pytest.mark.parametrize("factor", [1.0, 1 + 9e-8])
 def test_observation__growing_queues_stay_inside_the_space(factor):
     # One device, always drawn, at full speed and power on the worst channel: the bound itself
-    worst = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
-    env = FLEdgeEnv(Scenario(num_devices=1, channel=worst))
+    env = FLEdgeEnv(Scenario(num_devices=1, channel=channel_of("narrow", 0.1)))
     observation, _ = env.reset(seed=0)
     for _ in range(1000):
         observation, *_ = env.step(Allocation([factor * 2e9], [factor * 0.1], [1.0]))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fl_edge_env.files import as_value_error, atomic_path, remove_abandoned, user_path
+from tests.support import python
 
 
 def test_atomic_path__makes_a_file_like_any_other_at_the_end(tmp_path: Path):
@@ -55,7 +54,7 @@ def test_remove_abandoned__removes_only_temporary_files(tmp_path: Path):
     )
     (tmp_path / "below").mkdir()
     for name in ("a.csv", "b.csv", "below/a.csv"):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)
+        python(code, str(tmp_path / name))
     # Files of others and a folder, and those of a command that works in another folder.
     kept = {tmp_path / name for name in ("part-a.csv", ".part-a.csv", ".part-mine")}
     for path in kept:

@@ -10,9 +10,9 @@ from scipy import stats
 
 from fl_edge_env import Allocation, ExponentialChannel, MarkovChannel, Scenario, Simulator, physics
 from fl_edge_env.allocation import decode_action
-from tests.support import Constant, chosen
+from tests.support import Constant, channel_of, chosen
 
-STEADY = ExponentialChannel(gain_min=0.1, gain_max=np.nextafter(0.1, 1))
+STEADY = channel_of("narrow", 0.1)
 
 
 # In the second case there are more draws than devices, in the third some devices are late.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ from numba.core.caching import CacheImpl
 from fl_edge_env import Scenario
 from policies.outcome import outcome_prices
 from policies.solvers import compiled, waits
+from tests.support import python
 
 HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy", "torch"}
 
@@ -26,10 +26,7 @@ HEAVY = {"joblib", "matplotlib", "numba", "pandas", "ray", "scipy", "torch"}
 )
 def test_start__waits_for_no_library_that_is_not_used(code):
     code = f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {code}"
-    output = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = set(output.stdout.splitlines()[-1].split())
+    loaded = set(python(code).stdout.splitlines()[-1].split())
     assert "fl_edge_env" in loaded or "tyro" in loaded
     assert not HEAVY & loaded
 

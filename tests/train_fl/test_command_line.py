@@ -11,16 +11,11 @@ from importlib.metadata import version
 import pytest
 
 import train_fl
-from tests.support import MAIN
+from tests.support import MAIN, python
 from train_fl.command_line import main
 
 COMMANDS = ("compare", "leaderboard", "reproduce")
 EXTRAS = ("torch", "torchvision", "stable_baselines3", "sklearn", "matplotlib_inline")
-
-
-def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def test_help__names_the_commands_without_importing_any():

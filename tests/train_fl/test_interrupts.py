@@ -18,7 +18,7 @@ from fl_edge_env import Scenario
 from policies import UniD, UniS
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import WorkerKilledError, play_runs
-from tests.support import MAIN, end_session, of_session
+from tests.support import MAIN, end_session, of_session, python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # Where the tests run in the background, processes inherit that interrupts are ignored.
@@ -148,13 +148,7 @@ with interrupts_in_one_line():
 @pytest.mark.parametrize("code", [SWALLOWED, IMPORTING])
 @pytest.mark.parametrize("kind", STATUS)
 def test_interrupt__where_no_exception_gets_through_is_not_lost(tmp_path, kind, code):
-    done = subprocess.run(
-        [sys.executable, "-c", code.format(number=int(kind))],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(code.format(number=int(kind)), cwd=tmp_path)
     status, said = STATUS[kind]
     assert done.returncode == status, done
     assert done.stderr == f"{said}: rerun the command to resume\n"

@@ -12,11 +12,10 @@ import torch
 
 from fl_edge_env import Scenario
 from policies import make_policy
-from tests.support import chosen
+from tests.support import REPORTS, chosen
 from train_fl import TrainingWrapper, make_task
 from train_fl.local_sgd import LocalTrainer
 
-REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
 LEARNERS = ("power-of-choice", "oort", "adaptive-sampling", "optimal-sampling", "divfl")
 
 # What is not finite: a device's update, the norm of a finite update, or a loss.

@@ -19,15 +19,13 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import UniS
 from policies.benchmark.run import Run
-from tests.support import chosen, spoil
+from tests.support import REPORTS, chosen, spoil
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
 from train_fl.models import digits_cnn
 from train_fl.server import FedAvg, FedAvgM, FedNova
 from train_fl.wrapper import device_accuracy
-
-REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,8 @@ def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
         TraceChannel(path)
     with pytest.raises(ValueError, match=r"the channel's gain_min must be .*finite, got inf"):
         scenario.replace(channel=RateTraceChannel(path, share_hz=100.0))
+    with pytest.raises(ValueError, match="share_hz must be positive and finite, got 0"):
+        RateTraceChannel(path, share_hz=0)
 
 
 @pytest.mark.parametrize("pairs", ["00 10 11", "01 02", "10", "00 00", "00 01 11 11", "-30 -31"])

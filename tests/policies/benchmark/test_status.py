@@ -113,17 +113,14 @@ def test_judge__knows_no_order_and_no_reward_for_more_energy(ratio, more, seeds,
 
 
 def test_joined__is_the_accounts_of_all_runs():
-    whole = accounts(np.arange(40).reshape(4, 10), np.arange(40).reshape(4, 10) / 8)
+    values = np.arange(40).reshape(4, 10)
+    whole = accounts(values, values / 8)
     parts = [DeviceAccounts._make(value[rows] for value in whole) for rows in ([0], [1, 2, 3])]
     for one, other in zip(joined(parts), whole, strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_allclose(whole.lack(), [each.lack()[0] for each in map(alone, range(4))])
+    alone = [accounts(row, row / 8, seeds=1).lack()[0] for row in values]
+    np.testing.assert_allclose(whole.lack(), alone)
     assert whole.together().share()[0].tolist() == pytest.approx(whole.share().mean(axis=0))
-
-
-def alone(row: int) -> DeviceAccounts:
-    values = np.arange(40).reshape(4, 10)[row]
-    return accounts(values, values / 8, seeds=1)
 
 
 @pytest.mark.parametrize("seeds", [1, 5, 30])

@@ -17,7 +17,7 @@ from fl_edge_env import lyapunov, physics
 from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, real_array
 from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.spaces import NEVER_MEASURED, observation_space
+from fl_edge_env.spaces import observation_space
 from fl_edge_env.typing import FloatArray
 
 Features: TypeAlias = NDArray[np.float32]
@@ -148,27 +148,19 @@ class Scaling:
 
     def feature_space(self) -> spaces.Box:
         """Box of shape (N, F) that contains the features."""
-        raw: Any = observation_space(self.scenario)  # a dict of boxes
-        gain = raw["channel_gain"]
-        queue = raw["queue"]
-        # The features are monotonic in each entry.
-        best = {"channel_gain": gain.high, "queue": queue.low}
-        worst = {"channel_gain": gain.low, "queue": queue.high}
-        if self._outcome:
-            backlog = raw["participation_queue"]
-            best["participation_queue"] = backlog.low
-            worst["participation_queue"] = backlog.high
+        boxes: Any = observation_space(self.scenario).spaces
+        least = {name: box.low for name, box in boxes.items()}
+        most = {name: box.high for name, box in boxes.items()}
+        # Features rise with every entry but the gains, with which times fall.
+        gain = boxes["channel_gain"]
+        least["channel_gain"] = gain.high
+        most["channel_gain"] = gain.low
         if self.scenario.csi == "participants":
             rounds = np.full(gain.shape, float(self.scenario.num_rounds))
-            best |= {"age": np.ones(gain.shape), "measurements": 0.0 * rounds}
-            best["remembered_gain"] = gain.high
-            worst |= {
-                "age": np.full(gain.shape, NEVER_MEASURED),
-                "measurements": rounds,
-                "remembered_gain": gain.low,
-            }
-        low = self.features(best)
-        high = self.features(worst)
+            least |= {"measurements": 0.0 * rounds, "remembered_gain": gain.high}
+            most |= {"measurements": rounds, "remembered_gain": gain.low}
+        low = self.features(least)
+        high = self.features(most)
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
 
     def reward(self, reward: Any) -> Any:

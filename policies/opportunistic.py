@@ -110,8 +110,7 @@ class Opportunistic(Policy):
         """Update the prices by the round's energy and participation; see `Policy.feedback`."""
         if "energy_spent" not in info:
             return
-        spent = info["energy_spent"]
-        excess = spent - self.scenario.energy_budget_j
+        excess = info["energy_spent"] - self.scenario.energy_budget_j
         self._energy = np.maximum(self._energy + self._energy_step * excess, 0.0)
         missing = self._target - in_time(info)
         self._participation = self._participation + self._participation_step * missing

@@ -79,12 +79,12 @@ def summarise(
         table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
-    judged = [statuses[name] for name in table.index.get_level_values("policy")]
+    names = table.index.get_level_values("policy")
+    judged = [statuses[name] for name in names]
     table["status"] = [status.name for status in judged]
     table["status_reason"] = [status.reason for status in judged]
-    order = table.index.get_level_values("policy").unique()
-    table["lack"] = np.concatenate([accounts[name].lack() for name in order])
-    table["excess"] = np.concatenate([accounts[name].excess() for name in order])
+    table["lack"] = np.concatenate([accounts[name].lack() for name in names.unique()])
+    table["excess"] = np.concatenate([accounts[name].excess() for name in names.unique()])
     for name in _CONSTRAINTS:
         table[name] = groups[name].agg(_mean) if name in _MEANS else groups[name].last()
     table["never_seen"] = table["never_seen"].astype(int)

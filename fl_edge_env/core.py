@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation, decode_action
 from fl_edge_env.checks import Range, number_in
 from fl_edge_env.round import Round
-from fl_edge_env.scenario import Scenario
+from fl_edge_env.scenario import Scenario, toml
 from fl_edge_env.scenario.tiers import with_named_devices
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.tasks import TASKS, check_frozen
@@ -41,6 +43,22 @@ class ReadsThrough:
     softmax_scale: float = fixed("softmax_scale", "unwrapped.softmax_scale")
 
 
+class PlainSpec(EnvSpec):
+    """A spec of Gymnasium whose JSON has a `Scenario` as its fields."""
+
+    def to_json(self) -> str:
+        """See `EnvSpec.to_json`; raises `TypeError` if a channel is user-defined."""
+        kwargs = dict(self.kwargs)
+        scenario = kwargs.get("scenario")
+        try:
+            if isinstance(scenario, Scenario):
+                kwargs["scenario"] = toml.plain(scenario.saved_fields())
+            kwargs = toml.plain(kwargs)
+        except ValueError as error:
+            raise TypeError(f"{self.id} cannot be written as JSON: {error}") from None
+        return EnvSpec.to_json(dataclasses.replace(self, kwargs=kwargs))
+
+
 class EnvCore:
     """What `FLEdgeEnv` and `FLEdgeVectorEnv` share: their system, and how an action is played."""
 
@@ -63,6 +81,8 @@ class EnvCore:
             if spec.id in TASKS:
                 check_frozen(spec)
             limit = spec.max_episode_steps
+            names = [each.name for each in dataclasses.fields(spec) if each.init]
+            spec = PlainSpec(**{name: getattr(spec, name) for name in names})
             rounds = self.scenario.num_rounds
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec
@@ -96,17 +116,26 @@ class EnvCore:
 
 
 def resolve_scenario(
-    scenario: Scenario | str, *, tiers: str | None = None, work: str | None = None, **fields: Any
+    scenario: Scenario | str | Path | dict[str, Any],
+    *,
+    tiers: str | None = None,
+    work: str | None = None,
+    **fields: Any,
 ) -> Scenario:
-    """Return a scenario, given as such, by a preset or by a TOML file, with some changes."""
-    if isinstance(scenario, str) and scenario.endswith(".toml"):
+    """Return a scenario, given as such, its fields, a preset or a TOML file, with some changes."""
+    if isinstance(scenario, Path) or (isinstance(scenario, str) and scenario.endswith(".toml")):
         devices = fields.pop("num_devices", None)
-        scenario = Scenario.load(scenario, num_devices=devices).replace(**fields)
+        scenario = Scenario.load(scenario, num_devices=devices)
     elif isinstance(scenario, str):
         scenario = Scenario.preset(scenario, **fields)
+        fields = {}
+    elif isinstance(scenario, dict):
+        scenario = Scenario.from_dict(scenario)
     elif not isinstance(scenario, Scenario):
-        raise TypeError(f"scenario must be a Scenario, a preset or a file, got {scenario!r}")
-    elif fields:
+        raise TypeError(
+            f"scenario must be a Scenario, its fields, a preset or a file, got {scenario!r}"
+        )
+    if fields:
         scenario = scenario.replace(**fields)
     return with_named_devices(scenario, tiers=tiers, work=work)
 

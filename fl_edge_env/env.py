@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -86,8 +87,8 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
 
     Parameters
     ----------
-    scenario : Scenario or str
-        The system, the name of a preset, or a TOML file of `Scenario.save`.
+    scenario : Scenario, str or dict
+        The system, the name of a preset, a TOML file of `Scenario.save`, or its values.
     softmax_scale : float
         Factor on the scores in the q row of an action.
     render_mode : {"rgb_array"}, optional
@@ -110,7 +111,7 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
 
     def __init__(
         self,
-        scenario: Scenario | str = "cifar10",
+        scenario: Scenario | str | Path | dict[str, Any] = "cifar10",
         *,
         softmax_scale: float = 2.0,
         render_mode: str | None = None,

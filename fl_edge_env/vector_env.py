@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -32,8 +33,8 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
     ----------
     num_envs : int
         Number of sub-environments B.
-    scenario : Scenario or str
-        The system, the name of a preset, or a TOML file of `Scenario.save`.
+    scenario : Scenario, str or dict
+        The system, the name of a preset, a TOML file of `Scenario.save`, or its values.
     softmax_scale : float
         As in `FLEdgeEnv`.
     autoreset_mode : AutoresetMode or str
@@ -61,7 +62,7 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
     def __init__(
         self,
         num_envs: int = 1,
-        scenario: Scenario | str = "cifar10",
+        scenario: Scenario | str | Path | dict[str, Any] = "cifar10",
         *,
         softmax_scale: float = 2.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,

@@ -59,8 +59,8 @@ _WORDS = {
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
 _NOISE_POWER_W = 0.01  # the paper's
 # Fields that a saved scenario leaves out if they have their defaults.
-_OPTIONS = ["csi", "objective", "availability", "upload_failure", "deadline_s"]
-_OPTIONS += ["compression", "download_compression", "model_tensors", "overhead_s"]
+_OPTIONS = ["csi", "objective", "availability", "upload_failure", "deadline_s", "overhead_s"]
+_OPTIONS += ["download_rate_bps", "compression", "download_compression", "model_tensors"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,8 +103,8 @@ class Scenario:
         Time-average energy budget of each device [J per round].
     download_rate_bps : float, (N,)
         Download rate [bit/s]; infinite (no download time) by default, as in the paper.
-    channel : ChannelModel or str
-        How channel gains are drawn; a text such as ``"markov:0.8"`` describes a channel.
+    channel : ChannelModel, str or dict
+        How channel gains are drawn; ``"markov:0.8"`` or the table of a file describes a channel.
     mu, nu : float
         Scale factors of the calibrated lambda and V.
     lambda_, V : float, optional
@@ -234,7 +234,7 @@ class Scenario:
                 got = " and ".join(_show(getattr(self, name)) for name in (low, high))
                 first = f"first at device {int(wrong.argmax())}"
                 raise ValueError(f"{low} must not exceed {high}, got {got}, {first}")
-        if isinstance(self.channel, str):
+        if isinstance(self.channel, str | dict):
             self._set("channel", toml.make_channel(self.channel))
         check_channel(self.channel, self.num_devices)
         for name in ("compression", "download_compression"):
@@ -347,7 +347,7 @@ class Scenario:
         """
         values = toml.read(Path(path))
         with as_value_error(f"in the scenario {str(path)!r}: "):
-            scenario = cls._from_values(values)
+            scenario = cls.from_dict(values)
             if num_devices is None or num_devices == scenario.num_devices:
                 return scenario
             values["num_devices"] = num_devices
@@ -355,13 +355,12 @@ class Scenario:
             if is_real(share):
                 before = scenario.num_devices
                 values["num_samples"] = presets.split_anew(share, before, num_devices)
-            return cls._from_values(values)
+            return cls.from_dict(values)
 
     @classmethod
-    def _from_values(cls, values: dict[str, Any]) -> Scenario:
+    def from_dict(cls, values: dict[str, Any]) -> Scenario:
+        """Make a scenario from the values of a file, as `load` does, with the same errors."""
         fields = dict(values)
-        if "channel" in fields:
-            fields["channel"] = toml.make_channel(fields["channel"])
         return cls.preset(fields.pop("preset", "cifar10"), **fields)
 
     def save(self, path: str | Path) -> None:

@@ -35,14 +35,32 @@ _CHANNELS: dict[str, type[Any]] = {
 
 def dumps(fields: Mapping[str, Any], folder: Path) -> str:
     """Write fields as TOML for a file in a folder; `ValueError` for a user-defined channel."""
-    channel = describe_channel(fields["channel"])
+    values = plain(fields)
+    channel = values["channel"]
     if "path" in channel:
-        path = Path(channel["path"]).resolve()
+        path = Path(channel["path"])
         root = folder.resolve()
         channel["path"] = str(path.relative_to(root) if path.is_relative_to(root) else path)
-    given = {n: value for n, value in fields.items() if n != "channel" and value is not None}
-    plain = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in given.items()}
-    return tomli_w.dumps({**plain, "channel": channel})
+    return tomli_w.dumps(values)
+
+
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields as `Scenario.from_dict` reads them: without None, arrays and objects.
+
+    Raises `ValueError` for a user-defined channel.
+    """
+    values = {name: _plain(value) for name, value in fields.items() if value is not None}
+    if not isinstance(values.get("channel", ""), str | dict):
+        channel = describe_channel(values["channel"])
+        path = {"path": str(Path(channel["path"]).resolve())} if "path" in channel else {}
+        values["channel"] = channel | path
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return str(value) if isinstance(value, Path) else value
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -74,7 +92,7 @@ def make_channel(description: Any) -> ChannelModel:
     if isinstance(description, str):
         return _channel_of(description)
     if not isinstance(description, dict) or description.get("type") not in list(_CHANNELS):
-        raise ValueError(f"channel needs a type of {', '.join(_CHANNELS)}, got {description!r}")
+        raise ValueError(f"channel must have a type of {', '.join(_CHANNELS)}, got {description!r}")
     parameters = {name: value for name, value in description.items() if name != "type"}
     channel: ChannelModel = _CHANNELS[description["type"]](**parameters)
     return channel

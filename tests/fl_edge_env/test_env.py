@@ -34,10 +34,10 @@ def test_env__that_renders_passes_gymnasiums_checker():
 
 
 def test_make__takes_the_file_of_a_scenario(tmp_path):
-    file = str(tmp_path / "it.toml")
+    file = tmp_path / "it.toml"
     scenario = Scenario.digits(num_devices=4, mu=0.5)
     scenario.save(file)
-    assert gym.make("FLEdge-v0", scenario=file).unwrapped.scenario == scenario
+    assert gym.make("FLEdge-v0", scenario=str(file)).unwrapped.scenario == scenario
     changed = gym.make("FLEdgeFlat-v0", scenario=file, num_devices=8, work="equal").unwrapped
     assert changed.scenario == scenario.replace(num_devices=8)
 
@@ -131,7 +131,7 @@ def test_episode__writing_into_its_arrays_changes_nothing(mode, kind):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"scenario": 3}, TypeError, "must be a Scenario, a preset or a file, got 3"),
+        ({"scenario": 3}, TypeError, "must be a Scenario, its fields, a preset or a file, got 3"),
         ({"softmax_scale": 0}, ValueError, "softmax_scale must be positive and at most 100, got 0"),
         ({"softmax_scale": True}, ValueError, "softmax_scale must be .* got True"),
         ({"softmax_scale": 101}, ValueError, "softmax_scale must be .* at most 100, got 101"),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
-from fl_edge_env import MarkovChannel, Scenario, with_phones, with_proportional_work
+from fl_edge_env import (
+    ExponentialChannel,
+    MarkovChannel,
+    Scenario,
+    TraceChannel,
+    with_phones,
+    with_proportional_work,
+)
+from fl_edge_env.scenario.presets import PRESETS
 
 IMPORTS_IT = "fl_edge_env:FLEdge-v0"
 
@@ -60,3 +70,37 @@ def test_make__takes_the_words_of_the_command_line(name):
         batch = gym.make_vec(name, 2, vectorization_mode="vector_entry_point", **fields)
         assert one.unwrapped.scenario == batch.unwrapped.scenario == expected
     assert expected.replace(channel="markov:0.8") == expected
+
+
+@pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_json__of_a_spec_makes_the_same_system(preset, name, tmp_path, monkeypatch):
+    (tmp_path / "gains.csv").write_text("round,device,gain\n0,0,0.1\n0,1,0.3\n1,0,0.2\n1,1,0.1\n")
+    monkeypatch.chdir(tmp_path)
+    own = MarkovChannel(np.array([0.1, 1 / 3]), np.array([[0.9, 0.1], [0.2, 0.8]]))
+    for channel in (Scenario.preset(preset).channel, own, TraceChannel("gains.csv")):
+        scenario = Scenario.preset(preset, num_devices=2, channel=channel, mu=0.1)
+        budgets = scenario.energy_budget_j * [1 / 3, 7.0]
+        options = {"scenario": scenario, "energy_budget_j": budgets, "cohort_size": np.int64(1)}
+        for make in (gym.make, gym.make_vec):
+            env = make(name, tiers="phones", **options)
+            text = env.spec.to_json()
+            json.loads(text, parse_constant=pytest.fail)  # as in "Infinity", which JSON lacks
+            monkeypatch.chdir("/")
+            again = make(EnvSpec.from_json(text)).unwrapped.scenario
+            assert again == env.unwrapped.scenario
+            assert again.replace(mu=1.0) == env.unwrapped.scenario.replace(mu=1.0)  # calibrated
+            monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["scenario", "channel"])
+def test_json__refuses_a_channel_class_of_the_user(where):
+    class Own(ExponentialChannel):
+        pass
+
+    given = {"channel": Own(), "scenario": Scenario.digits(channel=Own())}
+    env = gym.make("FLEdge-v0", **{where: given[where]})
+    with pytest.raises(
+        TypeError, match=r"FLEdge-v0 .* JSON: only channels of type exp.*, got .*Own"
+    ):
+        env.spec.to_json()

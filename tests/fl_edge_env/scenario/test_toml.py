@@ -113,7 +113,7 @@ def test_file__names_a_record_relative_to_itself(tmp_path, monkeypatch, where, d
         ('[channel]\ntype = "exponential"\nmeen = 0.1', "meen"),
         ("mu = " + "[" * 5000, "recursion"),
         ("mu = " + "9" * 5000, "integer string conversion"),
-        ("[channel]\ntype = [1]", "channel needs a type of exponential, .*1"),
+        ("[channel]\ntype = [1]", "channel must have a type of exponential, .*1"),
         ('[channel]\ntype = "exponential"\nmean = ' + "9" * 400, "in the scenario"),
         ('[channel]\ntype = "trace"\npath = "a\\u0000b"', "cannot read the trace"),
     ],

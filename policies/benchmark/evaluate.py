@@ -51,7 +51,7 @@ def evaluate(
         Number of processes.
     progress : bool, optional
         Whether to show a progress bar on standard error while policies run. By default it is shown
-        on terminals.
+        on terminals. Notebooks never show it.
 
     Returns
     -------
@@ -73,6 +73,7 @@ def evaluate(
     from policies.benchmark.comparison import compare_settings
     from policies.benchmark.run import Run
     from policies.benchmark.setting import Setting
+    from policies.solvers.waits import console_options
 
     check_target(target_accuracy)
     if isinstance(policies, Policy):
@@ -82,7 +83,7 @@ def evaluate(
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}: see make_policy")
     runs = tuple(Run(policy.name, policy, scenario, make_env=make_env) for policy in policies)
     setting = Setting("", runs, seeds, bounded=gaps, target=target_accuracy)
-    console = Console(stderr=True, force_terminal=progress)
+    console = Console(stderr=True, **{"force_terminal": progress} | console_options())
     (comparison,) = compare_settings([setting], None, console, workers=workers)
     return comparison.summary
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import current_process
 from threading import Timer
+from typing import Any
 
 from fl_edge_env import Scenario
 
@@ -15,12 +17,21 @@ from fl_edge_env import Scenario
 _PATIENCE = 2.0
 
 
+def console_options() -> dict[str, Any]:
+    """Options of a rich `Console`: no control codes in a notebook, which only seems a terminal.
+
+    Jupyter's kernels set this variable, and their commands inherit it.
+    """
+    notebook = "JPY_PARENT_PID" in os.environ
+    return {"force_terminal": False, "force_jupyter": False} if notebook else {}
+
+
 @cache
 def _announce(what: str) -> None:
     """Print a line once; among several workers, only in the first."""
     if current_process().name in ("MainProcess", "LokyProcess-1"):
         # On a terminal, wide enough to cover another process's progress bar.
-        line = f"\r{what:80}" if sys.stderr.isatty() else what
+        line = f"\r{what:80}" if sys.stderr.isatty() and not console_options() else what
         print(line, file=sys.stderr, flush=True)
 
 

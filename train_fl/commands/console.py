@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from policies.benchmark.runner import RunsFailedError, WorkerKilledError, is_interrupt
+from policies.solvers.waits import console_options
 
 # The extras that install packages whose import error names no remedy.
 _EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
@@ -98,13 +99,13 @@ class _Stream:
 def output_console(width: int | None = None) -> Console:
     """Standard output, for tables; `LostOutputError` if it cannot be written."""
     file = cast("IO[str]", _Stream(sys.stdout, needed=True))
-    return Console(file=file, markup=False, emoji=False, width=width)
+    return Console(file=file, markup=False, emoji=False, width=width, **console_options())
 
 
 def progress_console() -> Console:
     """Standard error, for messages and progress: standard output is for tables."""
     file = cast("IO[str]", _Stream(sys.stderr, needed=False))
-    return Console(file=file, markup=False, emoji=False)
+    return Console(file=file, markup=False, emoji=False, **console_options())
 
 
 def print_whole(table: Table, notes: Sequence[str], console: Console) -> None:

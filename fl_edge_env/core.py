@@ -48,12 +48,10 @@ class PlainSpec(EnvSpec):
 
     def to_json(self) -> str:
         """See `EnvSpec.to_json`; raises `TypeError` if a channel is user-defined."""
-        kwargs = dict(self.kwargs)
-        scenario = kwargs.get("scenario")
         try:
-            if isinstance(scenario, Scenario):
-                kwargs["scenario"] = toml.plain(scenario.saved_fields())
-            kwargs = toml.plain(kwargs)
+            kwargs = toml.plain(self.kwargs)
+            if isinstance(kwargs.get("scenario"), Scenario):
+                kwargs["scenario"] = kwargs["scenario"].saved_fields()
         except ValueError as error:
             raise TypeError(f"{self.id} cannot be written as JSON: {error}") from None
         return EnvSpec.to_json(dataclasses.replace(self, kwargs=kwargs))

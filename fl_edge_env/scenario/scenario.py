@@ -383,10 +383,10 @@ class Scenario:
         return values
 
     def saved_fields(self) -> dict[str, Any]:
-        """Return the fields of `to_dict` except options that are off, as `save` writes them."""
+        """Return the values that `save` writes; `ValueError` if the channel is user-defined."""
         fields = self.to_dict()
         off = [name for name in _OPTIONS if np.all(fields[name] == getattr(type(self), name))]
-        return {name: value for name, value in fields.items() if name not in off}
+        return toml.plain({name: fields[name] for name in fields if name not in off})
 
     def __repr__(self) -> str:
         shown = (

@@ -33,9 +33,8 @@ _CHANNELS: dict[str, type[Any]] = {
 }
 
 
-def dumps(fields: Mapping[str, Any], folder: Path) -> str:
-    """Write fields as TOML for a file in a folder; `ValueError` for a user-defined channel."""
-    values = plain(fields)
+def dumps(values: Mapping[str, Any], folder: Path) -> str:
+    """Write the values of `plain` as TOML for a file in a folder."""
     channel = values["channel"]
     if "path" in channel:
         path = Path(channel["path"])
@@ -45,15 +44,10 @@ def dumps(fields: Mapping[str, Any], folder: Path) -> str:
 
 
 def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as `Scenario.from_dict` reads them: without None, arrays and objects.
-
-    Raises `ValueError` for a user-defined channel.
-    """
+    """Return fields without None, arrays and objects; `ValueError` for a user-defined channel."""
     values = {name: _plain(value) for name, value in fields.items() if value is not None}
     if not isinstance(values.get("channel", ""), str | dict):
-        channel = describe_channel(values["channel"])
-        path = {"path": str(Path(channel["path"]).resolve())} if "path" in channel else {}
-        values["channel"] = channel | path
+        values["channel"] = _describe(values["channel"])
     return values
 
 
@@ -77,18 +71,20 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-def describe_channel(channel: ChannelModel) -> dict[str, Any]:
-    """Return the type and the parameters of a channel; `ValueError` if it is user-defined."""
+def _describe(channel: ChannelModel) -> dict[str, Any]:
+    """Return the type and the parameters of a channel, with an absolute path."""
     for name, kind in _CHANNELS.items():
         names = [each.name for each in fields(kind)]
         if type(channel) is kind:  # a subclass would be read back as its base class
             values = {each: getattr(channel, each) for each in names}
+            if "path" in values:
+                values["path"] = str(Path(values["path"]).resolve())
             return {"type": name} | {n: v for n, v in values.items() if v != ()}
     raise ValueError(f"only channels of type {', '.join(_CHANNELS)} can be saved, got {channel!r}")
 
 
 def make_channel(description: Any) -> ChannelModel:
-    """Make a channel from a text such as ``"markov:0.8"`` or the output of `describe_channel`."""
+    """Make a channel from a text such as ``"markov:0.8"`` or the table of a file."""
     if isinstance(description, str):
         return _channel_of(description)
     if not isinstance(description, dict) or description.get("type") not in list(_CHANNELS):

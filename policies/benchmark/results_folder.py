@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, remove_abandoned, writable_folder
-from fl_edge_env.scenario.toml import describe_channel
 from policies.benchmark.run import code_hash
 
 if TYPE_CHECKING:
@@ -156,8 +155,8 @@ def made_with() -> dict[str, Any]:
 
 def described(scenario: Scenario) -> dict[str, Any]:
     """A system and the weights of its objective, for JSON."""
-    fields = scenario.saved_fields() | {"channel": describe_channel(scenario.channel)}
-    return {"scenario": plain(fields), "lambda": scenario.lambda_, "V": scenario.V}
+    fields = plain(scenario.saved_fields())
+    return {"scenario": fields, "lambda": scenario.lambda_, "V": scenario.V}
 
 
 def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:

@@ -34,13 +34,16 @@ from policies.report.tables import (
 )
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.leaderboard_file import FileSetting, find_leaderboard, read_leaderboard
-from train_fl.commands.options import OutputOptions, RunOptions, shown
+from train_fl.commands.options import OutputOptions, RunOptions, flags_given, shown
 from train_fl.commands.settings import dataset_of, make_setting, network_note
 from train_fl.commands.submission import (
+    QUICK,
     beside_references,
+    beside_stored,
     fresh_seeds,
     newcomers,
     on_fresh_seeds,
+    quick_lines,
     verdict_lines,
     verdicts,
 )
@@ -81,6 +84,9 @@ class Options:
     seeds. Without names its own schedulers are run again."""
     fresh_seed: Annotated[int | None, shown("INT", "drawn once for the folder")] = None
     """First of the fresh seeds for new policies."""
+    quick: bool = False
+    """Play three settings of suite-1 on its stored seeds, for
+    a verdict without a rank."""
     data_dir: Path = Path("data")
     """Folder of the data sets."""
     run: RunOptions = field(default_factory=RunOptions)
@@ -97,6 +103,8 @@ def leaderboard(options: Options, console: Console) -> None:
         integer_at_least(0, "--fresh-seed", options.fresh_seed)
         if not options.policies:
             raise ValueError("--fresh-seed needs new policies: name them after the leaderboard")
+    if options.quick:
+        _check_quick(options, stored)
     given: dict[str, Any] = {}
     left_out: dict[str, list[str]] = {}
     if options.policies:
@@ -105,8 +113,9 @@ def leaderboard(options: Options, console: Console) -> None:
                 f"{str(path)!r} has no stored results to rank {', '.join(options.policies)} among: "
                 "add them to its schedulers"
             )
-        read, left_out = newcomers(read, options.policies, stored)
-        given = {"policies": options.policies}
+        asked = [one for one in read if one.name in QUICK] if options.quick else read
+        read, left_out = newcomers(asked, options.policies, stored)
+        given = {"policies": options.policies} | ({"quick": True} if options.quick else {})
         if options.fresh_seed is not None:
             given["fresh_seed"] = options.fresh_seed
     settings = [_setting(one, stored) for one in read]
@@ -117,29 +126,49 @@ def leaderboard(options: Options, console: Console) -> None:
         known: list[Setting] = []
         if stored is not None and options.policies:
             known = settings
-            seeds = fresh_seeds(folder, options.fresh_seed, stored)
-            read = beside_references(read)
-            settings = on_fresh_seeds([_setting(one, stored) for one in read], seeds)
+            settings = []
+            if not options.quick:
+                seeds = fresh_seeds(folder, options.fresh_seed, stored)
+                read = beside_references(read)
+                settings = on_fresh_seeds([_setting(one, stored) for one in read], seeds)
         results = compare_settings([*known, *settings], folder, progress_console(), **execution)
         again = {one.name: result for one, result in zip(known, results, strict=False)}
         board = {
             one.name: result for one, result in zip(settings, results[len(known) :], strict=True)
         }
-        sentences = [_sentence(*pair) for pair in zip(read, settings, strict=True)]
+        sentences = [_sentence(*pair) for pair in zip(read, settings or known, strict=True)]
         ranks = ""
         if stored is not None and known:
+            board = board or beside_stored(stored, again)
             found = verdicts(stored, left_out, again, board)
             ranks = verdict_lines(found, stored["policy"].nunique())
-        _write(board, sentences, folder, f"Leaderboard: {path.stem}\n{ranks}".strip())
+            if options.quick:
+                ranks = quick_lines(found, path.stem, stored["setting"].nunique())
+        summaries = {name: comparison.summary for name, comparison in board.items()}
+        write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
+        if not options.quick:  # whose tables would look like ranks
+            _write(board, sentences, folder, f"Leaderboard: {path.stem}\n{ranks}".strip())
+            save_overview(board, folder / "overview.png", options.output.formats)
         if options.output.latex:
             text = comparison_latex(board, folder.resolve().name, leader=True)
             write_text(folder / "table.tex", text)
-        save_overview(board, folder / "overview.png", options.output.formats)
     for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
         console.print(f"\n{name}", style="bold", highlight=False)
         console.print(" ".join([sentence, *not_run(comparison)]), highlight=False)
         print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
     console.print(f"{ranks}\n\nResults: {folder}".lstrip("\n"), soft_wrap=True, highlight=False)
+
+
+def _check_quick(options: Options, stored: pd.DataFrame | None) -> None:
+    """Raise `ValueError` if the options ask for more than a verdict on stored seeds."""
+    if stored is None or not options.policies:
+        raise ValueError(
+            "--quick needs suite-1 and new policies, as in: "
+            "fl-edge leaderboard suite-1 my_file.py:MyPolicy --quick"
+        )
+    other = [*flags_given(options, "fresh_seed"), *flags_given(options.output, "latex", "pdf")]
+    if other:
+        raise ValueError(f"--quick gives no ranks on fresh seeds, and no tables: remove {other[0]}")
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
@@ -165,10 +194,9 @@ def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
 def _write(
     board: Mapping[str, Comparison], sentences: Sequence[str], folder: Path, title: str
 ) -> None:
-    """Write the numbers, and a page with their tables."""
+    """Write the standings, and a page with their tables."""
     summaries = {name: comparison.summary for name, comparison in board.items()}
     rows = labelled("setting", ((name, standings(each)) for name, each in board.items()))
-    write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
     write_csv(folder / "leaderboard.csv", rows)
     sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:

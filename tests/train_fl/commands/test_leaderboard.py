@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,11 @@ from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, Opportunistic, UniD, evaluate, make_policy
 from policies.report.ranking import ranked
 from tests.policies import own_policies
+from train_fl.commands import leaderboard
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
+from train_fl.commands.submission import QUICK
+
+ROOT = Path(__file__).parents[3]
 
 SYSTEM = """
 seeds = 3
@@ -231,6 +236,61 @@ def test_suite__fresh_seeds_rank_newcomers_among_stored(call, monkeypatch):
     assert call(command) == printed  # with the seeds that were drawn
 
 
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    """A quick verdict plays the setting iid."""
+    for module in ("leaderboard", "submission"):
+        monkeypatch.setattr(f"train_fl.commands.{module}.QUICK", ("iid",))
+
+
+@pytest.mark.usefixtures("quick", "plain_pictures")
+def test_quick__has_the_rows_of_a_full_run_and_no_rank(suite, call, monkeypatch):
+    untrained = TINY.replace("train = true\ntarget_accuracy = 0.01\n", "")
+    Path("suites/tiny.toml").write_text(untrained)
+    whole = {}
+    full = leaderboard.verdicts
+
+    def verdicts(stored, left_out, again, fresh):
+        whole.setdefault("iid", again["iid"].summary)
+        return full(stored, left_out, again, fresh)
+
+    monkeypatch.setattr(leaderboard, "verdicts", verdicts)
+    call("leaderboard tiny mine.py:Twin mine.py:Fitted --workers 1 --fresh-seed 30")
+    printed = call("leaderboard tiny mine.py:Twin mine.py:Fitted --workers 1 --out out --quick")
+    assert {path.name for path in Path("out").iterdir()} == {
+        ".lock",
+        "config.json",
+        "records",
+        "summary.csv",
+    }
+    rows = pd.read_csv("out/summary.csv").drop(columns=["setting", "status_reason"])
+    own = whole["iid"][rows.columns]
+    theirs = suite.loc[suite["setting"] == "iid", list(rows.columns)]
+    expected = pd.concat([theirs, own], ignore_index=True)
+    pd.testing.assert_frame_equal(rows, expected)
+    assert "Quick verdict, no rank: 1 of 2 settings, on stored seeds." in printed
+    assert "\n- iid: ok, +0.0 %\n\nFitted\n- iid: ok, +0.0 %\n" in printed
+    assert "mean rank" not in printed
+
+
+def test_quick__plays_the_settings_that_tell_most():
+    table = pd.read_csv(ROOT / "docs/leaderboards/suite-1.csv")
+    ok = table.pivot(index="scheduler", columns="setting", values="status") == "ok"
+    time = table["priced_time_to_target"].fillna(table["priced_time"])
+    times = table.assign(time=time).pivot(index="scheduler", columns="setting", values="time")
+    ranks = times.where(ok).rank().fillna(len(ok) + 1)
+    whole = ranks.mean(axis=1).rank()
+    near = {
+        three: ranks[list(three)].mean(axis=1).round(9).rank().corr(whole)
+        for three in combinations([name for name in ranks if "trained" not in name], 3)
+    }
+    assert set(max(near, key=near.get)) == set(QUICK)
+    assert max(near.values()) == pytest.approx(0.97, abs=0.005)
+    fails = ~ok[list(QUICK)].all(axis=1)
+    assert fails.tolist() == ((~ok).sum(axis=1) >= 3).tolist()
+    assert fails.sum() == 8
+
+
 @pytest.mark.usefixtures("plain_pictures")
 def test_suite__runs_a_learner_where_models_are_trained(suite, call):
     printed = call("leaderboard tiny mine.py:Student --workers 1 --fresh-seed 25")
@@ -254,9 +314,13 @@ def test_suite__runs_a_learner_where_models_are_trained(suite, call):
         ("suites/tiny.toml mine.py:Steady", "has no stored results to rank mine.py:Steady among"),
         ("tiny mine.py:Steady --fresh-seed -1", "--fresh-seed must be an integer of at least 0"),
         ("tiny --fresh-seed 1", "--fresh-seed needs new policies: name them"),
+        ("tiny --quick", "--quick needs suite-1 and new policies, as in: fl-edge leaderboard"),
+        ("suites/tiny.toml mine.py:Twin --quick", "--quick needs suite-1 and new policies"),
+        ("tiny mine.py:Twin --quick --fresh-seed 30", "on fresh seeds, and no tables: remove --f"),
+        ("tiny mine.py:Student --quick", "trains models, which mine.py:Student need: iid"),
     ],
 )
-@pytest.mark.usefixtures("suite")
+@pytest.mark.usefixtures("suite", "quick")
 def test_suite__wrong_input_ends_with_one_line(refused, given, message):
     assert message in refused(f"leaderboard {given}")
     assert not Path("runs").exists()

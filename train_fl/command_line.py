@@ -146,7 +146,7 @@ def _run(given: Sequence[str]) -> None:
     from train_fl.commands.console import errors_in_one_line, output_console
 
     console = output_console()
-    with errors_in_one_line():
+    with errors_in_one_line(given):
         chosen.run(options, console)
 
 

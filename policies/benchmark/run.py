@@ -51,6 +51,7 @@ class Run:
     make_env: EnvFactory | None = None
     prices: Prices | None = None
     setting: str = ""
+    made_of: str = ""  # the name of a policy that a command line gives
 
     @property
     def title(self) -> str:

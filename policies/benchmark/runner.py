@@ -11,14 +11,14 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import cloudpickle
 import joblib
@@ -27,23 +27,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from fl_edge_env.checks import integer_at_least, one_of
 from policies.benchmark.attempt import Attempt, attempts_of
+from policies.benchmark.changes import NO_CODE
+from policies.benchmark.failures import Failure, RunsFailedError, failure_of
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, code_hash
 from policies.user_code import load_places, loaded_places
-from policies.user_files import is_user_file
 
 BACKENDS = "processes", "ray"
-
-
-class RunsFailedError(RuntimeError):
-    """Some runs failed, with their tracebacks in `failures`; the message has at most ten."""
-
-    def __init__(self, failures: list[tuple[AnyRun, _Failure]]) -> None:
-        self.failures = [(run, failure.traceback) for run, failure in failures]
-        lines = [f"{run.name}: {failure.summary}" for run, failure in failures[:10]]
-        lines += [f"and {len(failures) - 10} more"] if len(failures) > 10 else []
-        number = "1 run" if len(failures) == 1 else f"{len(failures)} runs"
-        super().__init__(f"{number} failed:\n" + "\n".join(lines))
 
 
 class WorkerKilledError(RuntimeError):
@@ -57,15 +47,8 @@ class WorkerKilledError(RuntimeError):
         )
 
 
-class _Failure(NamedTuple):
-    """The error of a run: one line with its place in the user's code, and the full traceback."""
-
-    summary: str
-    traceback: str
-
-
 # The index of a run, its record or error, and why the record is not kept, or an empty string.
-_Outcome: TypeAlias = tuple[int, Record | _Failure, str]
+_Outcome: TypeAlias = tuple[int, Record | Failure, str]
 
 
 def play_runs(
@@ -109,13 +92,13 @@ def play_runs(
             left.append(attempts[index])
         else:
             records[index] = record
-    failures: list[tuple[AnyRun, _Failure]] = []
+    failures: list[tuple[AnyRun, Failure]] = []
     with (
         _bar(console, len(left), len(records), transient=folder is None) as bar,
         closing(_outcomes(left, workers, backend)) as outcomes,
     ):
         for index, outcome, why in outcomes:
-            if isinstance(outcome, _Failure):
+            if isinstance(outcome, Failure):
                 failures.append((runs[index], outcome))
             else:
                 records[index] = outcome
@@ -124,7 +107,7 @@ def play_runs(
     if models is not None:
         _copy_models([one for one in attempts if played[one.index] in records], models)
     if failures:
-        raise RunsFailedError(failures)
+        raise RunsFailedError([_alone(*failure) for failure in failures])
     return [records[index] for index in played]
 
 
@@ -278,7 +261,7 @@ def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     try:
         attempt = pickle.loads(sent)
     except Exception as error:
-        return index, _failure(failed or error), ""
+        return index, failure_of(failed or error), ""
     return _play(attempt)
 
 
@@ -289,7 +272,23 @@ def _play(attempt: Attempt) -> _Outcome:
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        return attempt.index, _failure(error), ""
+        return attempt.index, failure_of(error), ""
+
+
+def _alone(run: AnyRun, failure: Failure) -> tuple[AnyRun, Failure]:
+    """A failed run with a single seed that fails alike, found by halving, and its failure.
+
+    If neither half of some seeds fails alike, these seeds are left.
+    """
+    if not isinstance(run, Run) or len(run.seeds) == 1:
+        return run, failure
+    middle = len(run.seeds) // 2
+    for seeds in (run.seeds[:middle], run.seeds[middle:]):
+        half = replace(run, seeds=seeds)
+        outcome = _play(Attempt(0, half, None, NO_CODE, None, None))[1]
+        if isinstance(outcome, Failure) and outcome.kind == failure.kind:
+            return _alone(half, outcome)
+    return run, failure._replace(summary=f"{failure.summary}; fewer seeds do not fail alike")
 
 
 def _begin(parent: int) -> None:
@@ -309,18 +308,3 @@ def is_interrupt(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
-
-
-def _failure(error: BaseException) -> _Failure:
-    lines = traceback.format_exception_only(error)
-    summary = next(line for line in lines if not line.startswith(" ")).splitlines()[0]
-    place = ""
-    part: BaseException | None = error
-    while part is not None and not place:
-        for frame, line in traceback.walk_tb(part.__traceback__):
-            # Functions that cloudpickle has sent know their file only by their globals.
-            file = frame.f_globals.get("__file__", frame.f_code.co_filename)
-            if is_user_file(file):
-                place = f" ({file}:{line} in {frame.f_code.co_name})"
-        part = part.__cause__
-    return _Failure(summary + place, "".join(traceback.format_exception(error)))

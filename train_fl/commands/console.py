@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from policies.benchmark.runner import RunsFailedError, WorkerKilledError, is_interrupt
+from policies.benchmark.failures import RunsFailedError
+from policies.benchmark.run import Run
+from policies.benchmark.runner import WorkerKilledError, is_interrupt
 from policies.solvers.waits import console_options
 
 # The extras that install packages whose import error names no remedy.
@@ -21,8 +24,8 @@ _EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
 
 
 @contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """End the program with a message on standard error, not a traceback.
+def errors_in_one_line(given: Sequence[str]) -> Iterator[None]:
+    """End the program of this command line with a message on standard error, not a traceback.
 
     The status is 1 for failed runs, a killed worker or a full disk, and 2 for wrong input, a
     missing package or an unusable path. Compiled functions turn an interrupt into a `SystemError`;
@@ -33,6 +36,8 @@ def errors_in_one_line() -> Iterator[None]:
         return
     except (RunsFailedError, WorkerKilledError) as error:
         message = str(error)
+        again = repeating(given, error) if isinstance(error, RunsFailedError) else ""
+        message += f"\nTo repeat the first:\n{again}" if again else ""
         status = 1
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -62,6 +67,23 @@ def errors_in_one_line() -> Iterator[None]:
     console = progress_console()
     console.print(f"error: {message}", style="bold red", highlight=False, soft_wrap=True)
     sys.exit(status)
+
+
+def repeating(given: Sequence[str], error: RunsFailedError) -> str:
+    """The command that repeats the first failed run of a comparison; empty for other commands."""
+    run = error.failures[0][0]
+    if given[0] != "compare" or not isinstance(run, Run):
+        return ""
+    seeds = ["--seeds", str(len(run.seeds)), "--first-seed", str(run.seeds[0])]
+    own = ["--policies", run.made_of, *seeds]
+    dropped = {*own, "--out", "--overwrite"}
+    words = []
+    keep = True
+    for word in given[1:]:
+        if word.startswith("--"):
+            keep = word.partition("=")[0].replace("_", "-") not in dropped
+        words += [word] if keep else []
+    return shlex.join(["fl-edge", "compare", *words, *own])
 
 
 class LostOutputError(OSError):

@@ -47,7 +47,7 @@ def make_run(spec: PolicySpec, scenario: Scenario, training: TrainingEnvFactory 
         training = None if training is None else training.in_system(scenario)
     policy = make_policy(name, scenario, **spec.options)
     label = spec.label or f"{policy.name}{compression and f', {compression}'}"
-    return Run(label, policy, scenario, make_env=training)
+    return Run(label, policy, scenario, make_env=training, made_of=spec.name)
 
 
 def make_setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import re
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ from policies.user_code import user_errors
 
 # Features whose bounds grow with the rounds of an episode.
 _GROWING = ("queue", "participation", "measurements")
+# In a file of Stable-Baselines3: the versions, and the values that make the network.
+_VERSIONS = "system_info.txt"
+_MADE_OF = {"policy_class", "policy_kwargs", "observation_space", "action_space"}
 
 
 class PredictPolicy(Policy):
@@ -215,8 +219,18 @@ class SavedAgent:
             agent = cls(path.read_bytes())
             if not zipfile.is_zipfile(io.BytesIO(agent._content)):
                 raise ValueError("it is not a ZIP file written by Stable-Baselines3")
-            agent._network  # noqa: B018 - fail now rather than in the first round
+            with as_value_error("", agent._saved_with()):
+                agent._network  # noqa: B018 - fail now rather than in the first round
             return agent
+
+    def _saved_with(self) -> str:
+        """The versions with which the file was saved, for a message; empty if it names none."""
+        with zipfile.ZipFile(io.BytesIO(self._content)) as archive:
+            if _VERSIONS not in archive.namelist():
+                return ""
+            text = archive.read(_VERSIONS).decode(errors="replace")
+        found = re.findall(r"(Python|Stable-Baselines3|PyTorch|Numpy|Gymnasium): (\S+)", text)
+        return f"; it was saved with {', '.join(map(' '.join, found))}" if found else ""
 
     @classmethod
     def of(cls, model: object) -> SavedAgent | None:
@@ -250,7 +264,7 @@ class SavedAgent:
         from stable_baselines3.common.save_util import load_from_zip_file
 
         made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
-        if made is None or "policy" not in weights:
+        if made is None or not made.keys() >= _MADE_OF or "policy" not in weights:
             raise ValueError("it contains no policy of Stable-Baselines3")
         kind = made["policy_class"]
         keywords = dict(made["policy_kwargs"])

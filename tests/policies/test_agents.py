@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import zipfile
 
 import gymnasium as gym
@@ -170,16 +172,25 @@ def test_predict__refuses_an_agent_behind_vec_normalize():
         ("{folder}", {}, "cannot use the agent .*: it is not a regular file"),
         ("{text}", {}, "cannot use the agent .*text.zip': it is not a ZIP file"),
         ("{other}", {}, "cannot use the agent .*other.zip': .*no policy"),
+        (
+            "{newer}",
+            {},
+            "newer.zip': No module named 'numpy9'; it was saved with Python 9, Numpy 9.1$",
+        ),
         ("predict", {"model": Plain(), "softmax_scale": 0}, "softmax_scale must be positive"),
     ],
 )
 def test_predict__names_what_is_no_agent(tmp_path, monkeypatch, name, options, message):
     monkeypatch.chdir(tmp_path)
-    paths = {each: tmp_path / f"{each}.zip" for each in ("folder", "text", "other")}
+    paths = {each: tmp_path / f"{each}.zip" for each in ("folder", "text", "other", "newer")}
     paths["folder"].mkdir()
     paths["text"].write_text("agent")
     with zipfile.ZipFile(paths["other"], "w") as file:
         file.writestr("readme", "nothing")
+    with zipfile.ZipFile(paths["newer"], "w") as file:
+        kept = {":serialized:": base64.b64encode(b"cnumpy9\nfloat9\n.").decode()}
+        file.writestr("data", json.dumps({"policy_class": kept}))
+        file.writestr("system_info.txt", "- Python: 9\n- GPU Enabled: False\n- Numpy: 9.1\n")
     with pytest.raises(ValueError, match=message):
         make_policy(name.format(**paths), SMALL, **options)
 

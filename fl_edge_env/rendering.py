@@ -28,6 +28,7 @@ _BOTTOM = 0.06
 _TOP = 0.88
 _OTHERS = "#9DB8CC"
 _COHORT = "#D55E00"
+_FONTS = "font.family", "font.sans-serif", "font.serif", "font.monospace"
 
 
 class _Panel(NamedTuple):
@@ -36,6 +37,12 @@ class _Panel(NamedTuple):
     top: float  # end of the axis, which starts at `bottom`
     bottom: float = 0.0
     scale: str = "linear"
+
+
+def fonts() -> dict[Any, Any]:
+    """The fonts of matplotlib's configuration: the default has no glyphs of many scripts."""
+    given: Any = mpl.rcParams
+    return {name: given[name] for name in _FONTS}
 
 
 def draw(
@@ -59,7 +66,7 @@ def draw(
         for color, own in ((_OTHERS, ~member), (_COHORT, member))
     }
     panels = _panels(scenario, observation, member, decision, outcome)
-    with mpl.rc_context(mpl.rcParamsDefault):
+    with mpl.rc_context(mpl.rcParamsDefault | fonts()):
         figure = Figure((_WIDTH / _DPI, _HEIGHT / _DPI), dpi=_DPI)
         canvas: Any = FigureCanvasAgg(figure)  # untyped in matplotlib
         rows = figure.subplots(len(panels), sharex=True)

@@ -20,6 +20,7 @@ import pandas as pd
 from matplotlib import ticker
 
 from fl_edge_env.files import atomic_path
+from fl_edge_env.rendering import fonts
 from fl_edge_env.typing import FloatArray
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, half_width, mean_interval, superscripts
@@ -101,15 +102,15 @@ def save_figure(
     """Draw rows of panels to files, each in the format of its suffix.
 
     A legend below all panels, or below each row if `rows_apart`, lists what the panels label.
-    `panel_size` is in inches; no row is wider than a page. Neither matplotlib's configuration nor
-    its backend changes a figure.
+    `panel_size` is in inches; no row is wider than a page. Of matplotlib's configuration, only the
+    fonts change a figure.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = len(grid)
     columns = max(map(len, grid))
-    with mpl.style.context(["default", _PRINT]):
+    with mpl.style.context(["default", _PRINT, fonts()]):
         width = min(panel_size[0] * columns, _PAGE)
         height = panel_size[1] * rows
         figure = Figure(figsize=(width, height), layout="constrained")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import gymnasium as gym
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -88,6 +89,15 @@ def test_rendering__does_not_change_the_episode():
     for action in np.linspace(-1, 1, 3):
         envs[0].render()
         assert len({env.step(np.full((3, 12), action, np.float32))[1] for env in envs}) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("font.family", "STIXGeneral"), ("font.size", 20)])
+def test_picture__has_the_font_of_the_users_and_no_other_option(name, value):
+    env = make()
+    env.reset(seed=0)
+    before = env.render()
+    with mpl.rc_context({name: value}):
+        assert np.array_equal(env.render(), before) == (name != "font.family")
 
 
 @pytest.mark.parametrize("devices", [1, 1000])

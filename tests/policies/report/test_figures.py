@@ -156,6 +156,18 @@ def test_plots__repeat_to_the_byte_with_truetype_fonts(tmp_path, played):
         assert b"/Type3" not in content
 
 
+@pytest.mark.parametrize("name", ["font.family: DejaVu Sans,", "font.sans-serif:"])
+def test_figures__have_the_fonts_of_a_matplotlibrc(tmp_path, name):
+    def panel(axes):
+        axes.set_title("の")
+
+    with pytest.warns(UserWarning, match="LETTER NO.* missing from font"):
+        save_figure([[panel]], [tmp_path / "default.png"])
+    (tmp_path / "matplotlibrc").write_text(f"{name} STIXGeneral\n")
+    with mpl.rc_context(fname=tmp_path / "matplotlibrc"):
+        save_figure([[panel]], [tmp_path / "fonts.png"])  # no warning, which would be an error
+
+
 @given(st.floats(-6, 6), st.floats(0.01, 8))
 @example(-0.12, 0.25)
 def test_log_ticks__are_a_few_of_any_range(low, decades):

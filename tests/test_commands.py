@@ -25,6 +25,7 @@ LEFT_OUT = {
     "--device cuda": "needs a GPU",
     "agents/cifar10.zip": "takes an agent that another command trains",
     "flwr run": "needs an extra that is not in `all`",
+    "ray start": "needs several machines",
     "suite-1 my_file": "needs a policy of one's own",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)

@@ -219,7 +219,7 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
             'for example by pip install -e ".[cluster]"'
         )
     import ray
-    from ray.exceptions import OutOfMemoryError, WorkerCrashedError
+    from ray.exceptions import OutOfMemoryError, RayError, WorkerCrashedError
 
     with _signals_of_workers(), _sigterm_blocked():
         address = os.environ.get("RAY_ADDRESS")
@@ -227,7 +227,13 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
             # "local": never join a cluster that already runs on this machine.
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
         else:
-            ray.init(address=address, log_to_driver=False)
+            try:
+                ray.init(address=address, log_to_driver=False)
+            except (ConnectionError, ValueError, RayError) as error:
+                raise ConnectionError(
+                    f"cannot join the Ray cluster at RAY_ADDRESS={address}: {reason(error)}. If it "
+                    "wants a token, set RAY_AUTH_MODE=token here and on each of its machines"
+                ) from None
     remote: Any = ray.remote  # its type stubs lack keywords
     variables = {
         "NUMBA_NUM_THREADS": "1",  # as with joblib, one core a run

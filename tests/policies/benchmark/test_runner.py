@@ -161,25 +161,56 @@ def test_evaluate__shows_a_bar_only_if_asked_to(scenario, monkeypatch, capsys):
         assert ("1/1" in written, out) == (progress, "")
 
 
+# Two nodes with a processor each, and the command at their address.
+TWO_NODES = """
+import os, sys
+from ray.cluster_utils import Cluster
+from train_fl.command_line import main
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+cluster.add_node(num_cpus=1)
+os.environ["RAY_ADDRESS"] = cluster.address
+main(sys.argv[1:])
+cluster.shutdown()
+"""
+# Each policy waits for the other, so both nodes must play one.
+MINE = """
+import time
+from pathlib import Path
+import helper, ray
+from policies import UniS
+
+helper.SHARE = 1
+
+class Mine(UniS):
+    def decide(self, observation):
+        assert helper.SHARE
+        Path("nodes", ray.get_runtime_context().get_node_id()).touch()
+        while len([*Path("nodes").iterdir()]) < 2:
+            time.sleep(0.01)
+        return super().decide(observation)
+
+class Other(Mine):
+    pass
+"""
+
+
 @pytest.mark.slow
-def test_compare__on_ray_finds_the_neighbours_of_a_policys_file(tmp_path):
+def test_compare__on_two_nodes_finds_a_policys_neighbours(tmp_path):
     folder = tmp_path / "elsewhere"
-    folder.mkdir()
+    for each in (folder, tmp_path / "nodes"):
+        each.mkdir()
     (folder / "helper.py").write_text("SHARE = 0\n")
-    (folder / "mine.py").write_text(
-        "import helper\nfrom policies import UniS\n\nhelper.SHARE = 1\n\nclass Mine(UniS):\n"
-        "    def decide(self, observation):\n"
-        "        assert helper.SHARE\n        return super().decide(observation)\n"
-    )
-    command = f"compare --policies {folder / 'mine.py'}:Mine --rounds 3 --seeds 1 --no-train"
-    command += " --backend ray --workers 2 --out it"
+    (folder / "mine.py").write_text(MINE.replace('"nodes"', repr(str(tmp_path / "nodes"))))
+    policies = f"{folder / 'mine.py'}:Mine {folder / 'mine.py'}:Other"
+    command = f"compare --rounds 3 --seeds 1 --no-train --policies {policies}"
     done = subprocess.run(
-        [sys.executable, "-c", "from train_fl.command_line import main; main()", *command.split()],
+        [sys.executable, "-c", TWO_NODES, *f"{command} --backend ray --workers 2".split()],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": ""},
+        timeout=300,
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

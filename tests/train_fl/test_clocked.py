@@ -71,7 +71,6 @@ class Fixed(FedAvg):
 
 def started(strategy, clocked, grid=None, rounds=3):
     """The result of a strategy that gets what the clients of a clocked one need."""
-    random.seed(0)  # by which Flower's strategies sample
     return strategy.start(
         grid or LocalGrid(),
         clocked.initial_arrays(TASK),
@@ -89,9 +88,12 @@ def run(strategy, grid=None, rounds=3, scenario=SCENARIO, **options):
     ("kind", "options"),
     [(FedAvg, {}), (FedProx, {"proximal_mu": 0.1}), (FedAdam, {}), (Decaying, {"eta": 0.01})],
 )
-def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options):
+def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options, monkeypatch):
     alone, strategy = (kind(**FEW, **options) for _ in range(2))
-    expected = started(alone, Clocked(FedAvg(), SCENARIO, seed=3))
+    # Flower's strategies sample by `random.sample`; a clock lists the nodes by device.
+    monkeypatch.setattr(random, "sample", random.Random(0).sample)
+    expected = started(alone, Clocked(FedAvg(), SCENARIO, seed=3), LocalGrid(range(N)))
+    monkeypatch.setattr(random, "sample", random.Random(0).sample)
     result, clocked = run(strategy)
     assert isinstance(clocked, Strategy)
     assert clocked.configure_evaluate(1, result.arrays, ConfigRecord(), LocalGrid()) == []
@@ -102,6 +104,18 @@ def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options):
     if kind is Decaying:
         assert strategy.sent == alone.sent == [(0.1, K), (0.05, K), (0.05, K)]
         assert strategy.ran is result
+
+
+def test_clocked__cohorts_follow_from_the_seed_alone():
+    grids = [LocalGrid(), LocalGrid(range(N)), LocalGrid()]
+    for grid in grids[:2]:
+        random.random()  # as Flower does at any time
+        run(FedAvg(**FEW), grid)
+    clocked = Clocked(FedAvg(**FEW), SCENARIO, seed=4)
+    started(clocked, clocked, grids[2])
+    cohorts = [sorted(told[:2] for told in grid.trained) for grid in grids]
+    assert cohorts[0] == cohorts[1] != cohorts[2]
+    assert len({n for _, n in cohorts[0]}) > K
 
 
 def by_hand(s, gains, cohort):

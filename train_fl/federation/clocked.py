@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -44,7 +46,8 @@ class Clocked(EmulatedRounds):
     scenario : Scenario
         The emulated system, with one device for each client.
     seed : int
-        Seed of the channel and the failures, as in `FLEdgeEnv.reset`.
+        Seed of the channel and the failures, as in `FLEdgeEnv.reset`, and of the cohorts that the
+        strategy samples by Python's `random`, as Flower's strategies do.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
         How f, p and bandwidths are set, as in `policies.selection.Scheduler`.
     policy : Policy, optional
@@ -75,8 +78,7 @@ class Clocked(EmulatedRounds):
         self._rule = resources
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
-        self._configure = strategy.configure_train
-        self._aggregate = strategy.aggregate_train
+        self._own = _methods(strategy)
         self.strategy = strategy  # last, as what is set later may be the strategy's
 
     def __getattr__(self, name: str) -> Any:
@@ -92,11 +94,9 @@ class Clocked(EmulatedRounds):
     def _run(self, *arguments: Any, **options: Any) -> Result:
         """Run the strategy's own `start`, with the rounds of this object."""
         strategy = self.strategy
-        self._configure = strategy.configure_train
-        self._aggregate = strategy.aggregate_train
-        with patch.multiple(  # which restores methods that were set on the strategy itself
-            strategy, configure_train=self.configure_train, aggregate_train=self.aggregate_train
-        ):
+        self._own = _methods(strategy)
+        # The patch restores methods that were set on the strategy itself.
+        with patch.multiple(strategy, **_methods(self)):
             return strategy.start(*arguments, **options)
 
     def configure_train(
@@ -108,7 +108,7 @@ class Clocked(EmulatedRounds):
             if self.policy is not None:
                 self.policy.reset(policy_seed(self.seed))
                 self.policy.feedback({})
-        messages = list(self._configure(server_round, arrays, config, grid))
+        messages = self._messages("configure_train", server_round, arrays, config, grid)
         self._meet(grid)
         nodes = [message.metadata.dst_node_id for message in messages]
         wrong = {n for n in nodes if n not in self._asked or nodes.count(n) > 1}
@@ -123,8 +123,8 @@ class Clocked(EmulatedRounds):
         sent = {self._device_of[node]: each for node, each in pairs if node in self._device_of}
         cohort = [device for device in sent if available[device]]
         self._sent = {node: _first(message.content.array_records) for node, message in pairs}
-        self._nobody = not cohort
-        if self._nobody:
+        self._cohort = cohort
+        if not cohort:
             return []
         self._play(self._decided(cohort))
         failed = np.flatnonzero(self._info.get("failed", ()))
@@ -135,17 +135,53 @@ class Clocked(EmulatedRounds):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the usable replies in time with the strategy; add the clock's metrics."""
         clock: dict[str, Any] = {}
-        if not self._nobody:
+        if self._cohort:
             replies = [*replies]
             names = [_names(reply) for reply in replies if reply.has_content()]
             # The longest names if several are as common.
             self._usual = max(names, key=lambda one: (names.count(one), len(str(one))), default=[])
             received, clock = self._close(server_round, replies, self._reply)
-            replies = [*received.values()]
+            replies = [received[device] for device in self._cohort if device in received]
             if self.policy is not None:
                 self.policy.feedback(self._info)
-        arrays, metrics = self._aggregate(server_round, replies)
+        arrays, metrics = self._own["aggregate_train"](server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the strategy's messages for evaluation."""
+        return self._messages("configure_evaluate", server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Aggregate the evaluations with the strategy."""
+        ordered = sorted(replies, key=lambda reply: self._place(reply.metadata.src_node_id))
+        metrics: MetricRecord | None = self._own["aggregate_evaluate"](server_round, ordered)
+        return metrics
+
+    def _messages(self, method: str, server_round: int, *arguments: Any) -> list[Message]:
+        """The strategy's messages, which follow from seed, round and devices.
+
+        Flower numbers nodes anew in each run, and strategies sample from their list by `random`,
+        which Flower also uses at other times.
+        """
+        grid = arguments[-1]
+        listed = grid.get_node_ids
+        calls = itertools.count()
+
+        def nodes() -> list[int]:
+            ordered = sorted(listed(), key=self._place)
+            random.seed(f"{self.seed} {server_round} {method} {next(calls)}")
+            return ordered
+
+        with patch.object(grid, "get_node_ids", nodes):
+            return list(self._own[method](server_round, *arguments))
+
+    def _place(self, node: int) -> int:
+        """The place of a node among others: its device number, and the last if it has none."""
+        return self._device_of.get(node, self.scenario.num_devices)
 
     def _reply(self, reply: Message) -> Message:
         """The reply itself; raises if the strategy cannot use it."""
@@ -188,6 +224,12 @@ class Clocked(EmulatedRounds):
                 'use resources="dynamic", which takes a given cohort'
             )
         return Allocation(decision.f, decision.p, cohort=cohort)
+
+
+def _methods(strategy: Any) -> dict[str, Any]:
+    """The methods of a strategy that a clock wraps."""
+    kinds = itertools.product(("configure", "aggregate"), ("train", "evaluate"))
+    return {name: getattr(strategy, name) for name in map("_".join, kinds)}
 
 
 def _first(records: Mapping[str, Any]) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+import reprlib
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,12 +17,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import one_of
+from fl_edge_env.checks import is_integer, is_real, one_of
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from train_fl.federation.messages import flat, usable
 from train_fl.federation.rounds import EmulatedRounds
+
+_STATE = ("cohort", "missing", "elapsed-time")  # the entries of a round in a state
 
 
 class Clocked(EmulatedRounds):
@@ -79,6 +83,8 @@ class Clocked(EmulatedRounds):
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
         self._own = _methods(strategy)
+        self._past: list[dict[str, Any]] = []  # the rounds so far, for `state`
+        self._resumed: list[dict[str, Any]] = []  # the rounds of an interrupted run
         self.strategy = strategy  # last, as what is set later may be the strategy's
 
     def __getattr__(self, name: str) -> Any:
@@ -90,6 +96,64 @@ class Clocked(EmulatedRounds):
         strategy = vars(self).get("strategy")
         own = name in vars(self) or name.startswith("_")
         object.__setattr__(self if own or not hasattr(strategy, name) else strategy, name, value)
+
+    def state(self) -> dict[str, Any]:
+        """Return the seed and the rounds so far, for JSON; `start` resumes with them.
+
+        The model and the strategy's attributes, such as FedAdam's moments, are not included.
+        """
+        return {"seed": self.seed, "rounds": [dict(each) for each in self._past]}
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        *rest: Any,
+        state: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> Result:
+        """Run the federation for at most the scenario's rounds; see Flower's `Strategy`.
+
+        With the `state` of an interrupted run, its rounds are played again without clients, and the
+        run continues with the next one, from the last model. `num_rounds` counts all rounds. The
+        result has the clock's metrics of all rounds, but losses and accuracies only of new ones.
+        """
+        self._past = []
+        self._resumed = [] if state is None else self._rounds_of(state, num_rounds)
+        named |= zip(
+            ("timeout", "train_config", "evaluate_config", "evaluate_fn"), rest, strict=False
+        )
+        evaluate = named.get("evaluate_fn")
+        if evaluate is not None and self._resumed:
+            named["evaluate_fn"] = lambda number, model: (
+                evaluate(number, model) if number > len(self._resumed) else None
+            )
+        return super().start(grid, initial_arrays, num_rounds, **named)
+
+    def _rounds_of(self, state: Mapping[str, Any], num_rounds: int) -> list[dict[str, Any]]:
+        """The rounds of a state; raises if it is no state of a run with this seed."""
+        try:
+            seed = state["seed"]
+            rounds = [{name: each[name] for name in _STATE} for each in state["rounds"]]
+            devices = [n for each in rounds for n in (*each["cohort"], *each["missing"])]
+            right = all(is_integer(n) and 0 <= n < self.scenario.num_devices for n in devices)
+            right = right and all(is_real(each["elapsed-time"]) for each in rounds)
+        except (KeyError, TypeError):
+            right = False
+        if not right:
+            raise ValueError(
+                "state must be what state() of a run with this scenario returned, got "
+                f"{reprlib.repr(state)}"
+            )
+        if seed != self.seed:
+            raise ValueError(f"state must have the seed of this run, {self.seed}, got {seed!r}")
+        if len(rounds) >= num_rounds:
+            raise ValueError(
+                f"num_rounds counts the rounds of state too: it must be at least "
+                f"{len(rounds) + 1}, got {num_rounds}"
+            )
+        return rounds
 
     def _run(self, *arguments: Any, **options: Any) -> Result:
         """Run the strategy's own `start`, with the rounds of this object."""
@@ -108,6 +172,9 @@ class Clocked(EmulatedRounds):
             if self.policy is not None:
                 self.policy.reset(policy_seed(self.seed))
                 self.policy.feedback({})
+            self._clocks = [self._replay(each) for each in self._resumed]
+        if server_round <= len(self._resumed):
+            return []
         messages = self._messages("configure_train", server_round, arrays, config, grid)
         self._meet(grid)
         nodes = [message.metadata.dst_node_id for message in messages]
@@ -118,10 +185,9 @@ class Clocked(EmulatedRounds):
                 f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
                 "unknown: use nodes of grid.get_node_ids()"
             )
-        available = self._observation.get("available", np.ones(self.scenario.num_devices))
         pairs = [*zip(nodes, messages, strict=True)]
         sent = {self._device_of[node]: each for node, each in pairs if node in self._device_of}
-        cohort = [device for device in sent if available[device]]
+        cohort = [device for device in sent if self._available[device]]
         self._sent = {node: _first(message.content.array_records) for node, message in pairs}
         self._cohort = cohort
         if not cohort:
@@ -135,6 +201,8 @@ class Clocked(EmulatedRounds):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the usable replies in time with the strategy; add the clock's metrics."""
         clock: dict[str, Any] = {}
+        if server_round <= len(self._resumed):
+            return None, self._clocks[server_round - 1]
         if self._cohort:
             replies = [*replies]
             names = [_names(reply) for reply in replies if reply.has_content()]
@@ -142,8 +210,7 @@ class Clocked(EmulatedRounds):
             self._usual = max(names, key=lambda one: (names.count(one), len(str(one))), default=[])
             received, clock = self._close(server_round, replies, self._reply)
             replies = [received[device] for device in self._cohort if device in received]
-            if self.policy is not None:
-                self.policy.feedback(self._info)
+        self._end(clock)
         arrays, metrics = self._own["aggregate_train"](server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
 
@@ -151,15 +218,50 @@ class Clocked(EmulatedRounds):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the strategy's messages for evaluation."""
+        if server_round <= len(self._resumed):
+            return []
         return self._messages("configure_evaluate", server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Aggregate the evaluations with the strategy."""
+        if server_round <= len(self._resumed):
+            return None
         ordered = sorted(replies, key=lambda reply: self._place(reply.metadata.src_node_id))
         metrics: MetricRecord | None = self._own["aggregate_evaluate"](server_round, ordered)
         return metrics
+
+    def _replay(self, then: dict[str, Any]) -> MetricRecord | None:
+        """Play a round of the interrupted run without clients; return the clock's metrics."""
+        self._cohort = [device for device in then["cohort"] if self._available[device]]
+        clock: dict[str, Any] = {}
+        if self._cohort:
+            self._play(self._decided(self._cohort))
+            arrived = np.flatnonzero(self._expected.arrived)
+            clock = self._account(np.setdiff1d(arrived, then["missing"]).tolist())
+        self._end(clock)
+        now = self._past[-1]
+        same_time = math.isclose(now["elapsed-time"], then["elapsed-time"])
+        if now["cohort"] != then["cohort"] or not same_time:
+            raise ValueError(
+                f"state does not fit: its round {len(self._past)} is {then}, and here {now}: pass "
+                "the scenario, resources and policy of the interrupted run"
+            )
+        return MetricRecord(clock) if clock else None
+
+    def _end(self, clock: dict[str, Any]) -> None:
+        """Note the last round for the state, and tell the policy."""
+        before = self._past[-1]["elapsed-time"] if self._past else 0.0
+        now = {"cohort": self._cohort, "missing": [], "elapsed-time": before} | clock
+        self._past.append({name: now[name] for name in _STATE})
+        if self._cohort and self.policy is not None:
+            self.policy.feedback(self._info)
+
+    @property
+    def _available(self) -> Any:
+        """Which devices are available in the coming round, shape (N,)."""
+        return self._observation.get("available", np.ones(self.scenario.num_devices))
 
     def _messages(self, method: str, server_round: int, *arguments: Any) -> list[Message]:
         """The strategy's messages, which follow from seed, round and devices.

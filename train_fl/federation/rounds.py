@@ -159,6 +159,10 @@ class EmulatedRounds:
             message = f"no update from device {nodes[node]} in round {number}: {why}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         received = {nodes[node]: result for node, result in read_of.items()}
+        return received, self._account(received)
+
+    def _account(self, received: Collection[int]) -> dict[str, Any]:
+        """Record a round in which these devices' updates were received; return its metrics."""
         missing = self._expected.arrived.copy()
         account = self._env.last_round.account()
         missing[list(received)] = False
@@ -169,7 +173,7 @@ class EmulatedRounds:
             account = account | now
         self._recorder.add(self._decision, self._observation, self._reward, account, 0.0)
         last = self._recorder.table().iloc[-1]
-        return received, {
+        return {
             "round-time": float(last["round_time"]),
             "elapsed-time": float(last["elapsed_time"]),
             "energy-spent": float(np.sum(account["energy_spent"])),

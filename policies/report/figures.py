@@ -323,6 +323,8 @@ def draw_accuracy_over_rounds(
         _draw_runs(axes, style, values, most=100)
     same = " ".join(f"{' and '.join(twins)} are the same." for twins in coinciding(rounds))
     _frame_accuracy(axes, target, "rounds", "\n".join(["round", *wrapped(same, 40)]))
+    whole = ticker.MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)  # if there are few rounds
+    axes.xaxis.set_major_locator(whole)
 
 
 def _measured(rounds: pd.DataFrame) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:

@@ -92,6 +92,8 @@ class EmulatedRounds:
         self._recorder = Recorder(self.scenario, [self.seed], self._prices)
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
+        message = "waiting up to %g s for %d clients, one for each device of the scenario"
+        logging.getLogger("flwr").info(message, self._wait, count)
         while len(nodes := list(grid.get_node_ids())) < count and time.monotonic() < deadline:
             time.sleep(0.2)
         if len(nodes) != count:
@@ -106,8 +108,9 @@ class EmulatedRounds:
         devices = self._meet(grid)
         if not 0 < len(self._node_of) == len(devices):
             raise ValueError(
-                f"each node must report a different {DEVICE} by device_reply, got "
-                f"{sorted(devices)}, and from other nodes {self._strangers}"
+                f"each node must report a different {DEVICE}: the client app needs "
+                f"app.query()(device_reply), got {sorted(devices)}, and from "
+                f"{len(self._strangers)} other nodes {[*self._strangers.values()][:1]}"
             )
 
     def _meet(self, grid: Grid) -> Collection[int]:

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fl_edge_env.checks import integer_at_least, one_of
+from fl_edge_env.files import reason
 from policies.benchmark.attempt import Attempt, attempts_of
 from policies.benchmark.changes import NO_CODE
 from policies.benchmark.failures import Failure, RunsFailedError, failure_of

@@ -67,12 +67,12 @@ def check_policy(policy: Policy) -> None:
         )
 
 
-def beyond_seeds(policy: Policy) -> str:
+def beyond_seeds(policy: Policy, rounds: int = _ROUNDS) -> str:
     """What a policy's decisions depend on beyond its seed and what it observes, or empty."""
     with seeded(0):
-        batch = _episode(copy.deepcopy(policy), _SEEDS)
+        batch = _episode(copy.deepcopy(policy), _SEEDS, rounds)
     with seeded(1):
-        other = _episode(copy.deepcopy(policy), _SEEDS)
+        other = _episode(copy.deepcopy(policy), _SEEDS, rounds)
     if not _same(other, batch):
         return (
             "draws random numbers that its seed does not determine: create a "
@@ -80,7 +80,7 @@ def beyond_seeds(policy: Policy) -> str:
         )
     for index, seed in enumerate(_SEEDS):
         with seeded(0):
-            alone = _episode(copy.deepcopy(policy), (seed,))
+            alone = _episode(copy.deepcopy(policy), (seed,), rounds)
         part = [{k: v[index : index + 1] for k, v in one.items()} for one in batch]
         if not _same(alone, part, tolerance=_ROUNDING):
             return (
@@ -90,14 +90,16 @@ def beyond_seeds(policy: Policy) -> str:
     return ""
 
 
-def _episode(policy: Policy, seeds: Sequence[int]) -> list[dict[str, FloatArray]]:
+def _episode(
+    policy: Policy, seeds: Sequence[int], rounds: int = _ROUNDS
+) -> list[dict[str, FloatArray]]:
     """Play some rounds with read-only inputs of the policy; return its decisions by field."""
-    env = FLEdgeVectorEnv(len(seeds), policy.scenario.replace(num_rounds=_ROUNDS + 1))
+    env = FLEdgeVectorEnv(len(seeds), policy.scenario.replace(num_rounds=rounds + 1))
     observation, info = env.reset(seed=list(seeds))
     policy.reset([policy_seed(seed) for seed in seeds])
     policy.feedback(MappingProxyType(info))
     decisions = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         decision: object = policy.decide(MappingProxyType(observation))
         if type(decision) is not Allocation:
             kind = type(decision).__name__

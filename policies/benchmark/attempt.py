@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 from fl_edge_env.files import reason, writable_folder
 from policies.benchmark.changes import NO_CODE, UserCode, changed_copy
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import SharedGeneratorError
+from policies.benchmark.fingerprint import SharedGeneratorError, is_users
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
@@ -43,12 +44,13 @@ class Attempt:
     def key(self) -> str:
         """Its `run_key` if it has code of the user, whose values may have changed, or empty."""
         with suppress(Exception):  # in another process something may have no hash
-            return run_key(self.run, self.code.modules) if self.code.files else ""
+            return run_key(self.run) if self.code.files else ""
         return ""
 
     def play(self) -> tuple[Record, str]:
         """Play the run; returns its record, and why it is not what its key says, or empty."""
         before = self.key()
+        loaded = {*sys.modules}
         changed = self.code.changed_value()
         copies: dict[int, object] = {}
         with _swallowed_signals():
@@ -63,6 +65,9 @@ class Attempt:
         after = self.key()
         if after != self.key():
             return record, "reset draws random numbers without a seed: draw them from its seed"
+        new = [name for name in sys.modules.keys() - loaded if is_users(sys.modules[name])]
+        if after != before and new:
+            return record, f"it imports {min(new)} while it runs: import it at the head of its file"
         if after != before:
             return (
                 record,

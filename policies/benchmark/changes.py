@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from policies.benchmark.fingerprint import Fingerprint, is_users, wrapped
+from policies.benchmark.fingerprint import Fingerprint, is_python_name, is_users, wrapped
 from policies.user_files import PACKAGES, differs
 
 # Thousands of values in FLEdge's modules that are not the user's, by `id`, for the next run.
@@ -24,13 +24,10 @@ class UserCode(NamedTuple):
         The contents of files.
     values : dict of str to str
         Hashes of the global values of modules, by their names.
-    modules : frozenset of str
-        The user's modules that were loaded.
     """
 
     files: dict[str, bytes]
     values: dict[str, str]
-    modules: frozenset[str] = frozenset()
 
     def changed_file(self) -> str:
         """A file that has changed since, or an empty string."""
@@ -38,7 +35,7 @@ class UserCode(NamedTuple):
 
     def changed_value(self) -> str:
         """A global value that has changed since, or an empty string."""
-        now = module_values(self.files, self.modules)
+        now = module_values(self.files)
         names = (name for name, value in now.items() if self.values.get(name, value) != value)
         return next(names, "")
 
@@ -46,23 +43,15 @@ class UserCode(NamedTuple):
 NO_CODE = UserCode({}, {})
 
 
-def loaded_modules() -> frozenset[str]:
-    """The user's modules that are loaded."""
-    return frozenset(name for name, module in [*sys.modules.items()] if is_users(module))
-
-
-def module_values(files: Container[str], modules: Container[str]) -> dict[str, str]:
-    """Hashes of the global values of loaded modules whose files are among some.
-
-    Only the `modules` count among those that functions may import.
-    """
+def module_values(files: Container[str]) -> dict[str, str]:
+    """Hashes of the global values of loaded modules whose files are among some."""
     found = {}
     for name, module in [*sys.modules.items()]:
         if getattr(module, "__file__", None) in files:
             for item, value in vars(module).items():
                 with suppress(Exception):  # what cannot be hashed is not compared
-                    if not item.startswith("__") and not isinstance(value, ModuleType):
-                        found[f"{name}.{item}"] = Fingerprint(modules=modules).of(value)
+                    if not is_python_name(item) and not isinstance(value, ModuleType):
+                        found[f"{name}.{item}"] = Fingerprint().of(value)
     return found
 
 

@@ -103,4 +103,6 @@ def compare_settings(
     records = iter(play_runs(runs, folder=kept_in, console=console, **options))
     played = [[(run.label, next(records)) for run in policies] for policies, _ in seeded]
     least = [[next(records) for _ in bounds] for _, bounds in seeded]
+    for setting in settings:
+        setting.warn_beyond_seeds()
     return [collected(*parts) for parts in zip(settings, played, least, strict=True)]

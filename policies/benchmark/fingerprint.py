@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import _GeneratorContextManager, contextmanager, suppress
 from pathlib import Path
@@ -55,9 +55,9 @@ _GENERATED = {"__hash__", "_abc_impl"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
-# The place of an object: in an object of the user's, in a function that such an object holds, or in
-# code or an object of a library, which knows how it is copied.
-_Place: TypeAlias = Literal["object", "function", "elsewhere"]
+# The place of an object: in an object of the user's, in a function that such an object holds, in an
+# object of a library, which knows how it is copied, or in code.
+_Place: TypeAlias = Literal["object", "function", "library", "code"]
 
 
 class CopyError(ValueError):
@@ -77,8 +77,8 @@ class Fingerprint:
     close over, such as the functions that they decorate. A user's function also counts with the
     global values that it uses and the user's loaded modules that it may import. A user's module
     counts with all its values, other modules by name. Paths in a module's folder count relative
-    to it. Loggers do not count, nor do global values and attributes of classes whose names
-    begin with two underscores, except for methods.
+    to it. Loggers do not count, nor do global values with names such as ``__file__`` and attributes
+    of classes whose names begin with two underscores, except for methods.
 
     Attributes
     ----------
@@ -92,16 +92,12 @@ class Fingerprint:
     copied : bool
         Whether only copies of the objects are compared: `CopyError` if they would not behave alike,
         and texts in functions do not count as names of global values that these may use.
-    modules : container of str, optional
-        Only these modules count among those that a function may import. By default, all loaded ones
-        do.
     """
 
-    def __init__(self, *, copied: bool = False, modules: Container[str] | None = None) -> None:
+    def __init__(self, *, copied: bool = False) -> None:
         self.files: dict[str, str] = {}
         self.shared: list[object] = []
         self._copied = copied
-        self._modules = sys.modules if modules is None else modules
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
         # Numbers by `id` of objects that can change, so that it matters whether two are one, and
@@ -122,9 +118,9 @@ class Fingerprint:
         if key in self._numbers:
             number, first = self._numbers[key]
             places = {first, self._place}
-            if places == {"object", "elsewhere"}:
+            if places == {"object", "code"}:
                 self.shared.append(value)
-            if self._copied and places == {"object", "elsewhere"} and type(value) is object:
+            if self._copied and places == {"object", "code"} and type(value) is object:
                 raise CopyError(
                     "it holds an object() that its code also uses, but a copy holds another one: "
                     "use None or an Enum instead"
@@ -142,8 +138,12 @@ class Fingerprint:
             if not isinstance(value, (*_CODE, tuple, frozenset)):
                 self._numbers[key] = len(self._numbers), self._place
             self._open[key] = value
-            elsewhere = isinstance(value, type | ModuleType) or _is_librarys(value)
-            with self._at("elsewhere" if elsewhere else self._place):
+            place = self._place
+            if isinstance(value, type | ModuleType):
+                place = "code"
+            elif place != "code" and _is_librarys(value):
+                place = "library"
+            with self._at(place):
                 self._known[key] = value, _hash(*self._parts(value))
             del self._open[key]
         return self._known[key][1]
@@ -244,7 +244,7 @@ class Fingerprint:
         self._note(values)
         file = values.get("__file__")
         folder = "" if file is None else str(Path(file).parent)
-        used = {name: values[name] for name in names & values.keys() if not name.startswith("__")}
+        used = {name: values[name] for name in names & values.keys() if not is_python_name(name)}
         return self._named({name: _without(folder, value) for name, value in used.items()})
 
     def _note(self, values: Mapping[str, Any]) -> None:
@@ -300,10 +300,9 @@ class Fingerprint:
         file = values.get("__file__")
         if file is None or is_user_file(file):
             names = {*_names(code, texts=not self._copied)}
-            with self._at("elsewhere"):
+            with self._at("code"):
                 parts += self._globals(values, names)
-                imported = _imported(values.get("__package__") or "", names)
-                parts += self._named({k: v for k, v in imported.items() if k in self._modules})
+                parts += self._named(_imported(values.get("__package__") or "", names))
         return [function.__qualname__, *parts]
 
     def _check_views(self, array: np.ndarray) -> None:
@@ -311,7 +310,7 @@ class Fingerprint:
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        if not self._copied or self._place == "elsewhere" or not root.flags.writeable:
+        if not self._copied or self._place in ("library", "code") or not root.flags.writeable:
             return
         if any(np.shares_memory(array, other) for other in self._arrays):
             raise CopyError(
@@ -337,6 +336,11 @@ def _check_nonlocal(code: CodeType) -> None:
                 f"it holds a function that assigns the nonlocal {step.argval}, which its copies "
                 "share: keep the value in the policy"
             )
+
+
+def is_python_name(name: str) -> bool:
+    """Whether Python gives a name its meaning, as ``__file__``."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def is_users(code: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +21,7 @@ from fl_edge_env import FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
-from policies.benchmark.changes import UserCode, loaded_modules, module_values, patches
+from policies.benchmark.changes import UserCode, module_values, patches
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.play import play
@@ -166,7 +166,7 @@ def differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[
 AnyRun: TypeAlias = Run | BoundRun
 
 
-def run_key(run: AnyRun, modules: Container[str] | None = None) -> str:
+def run_key(run: AnyRun) -> str:
     """Hash of everything that determines a record: inputs, FLEdge's code and the user's.
 
     Of the user's code, it covers the files that define the run's classes, functions and modules,
@@ -176,27 +176,23 @@ def run_key(run: AnyRun, modules: Container[str] | None = None) -> str:
     of FLEdge and libraries that it changes, code that data files name, such as pickles, libraries
     that change without a new version, functions that numba has cached on disk, results that
     `functools.cache` keeps, attributes of tensors and arrays, clocks, and random numbers of the
-    operating system. With `modules`, it covers only their values of the modules that functions may
-    import.
+    operating system.
 
     Raises any exception if the run has no key: if it holds something that cannot be hashed, such as
     a lock, shares a generator of random numbers with other runs, or its code may import or run code
     that cannot be known before.
     """
-    return _key_and_contents(run, modules)[0]
+    return _key_and_contents(run)[0]
 
 
 def key_and_code(run: AnyRun) -> tuple[str, UserCode]:
     """The `run_key` of a run, and the user's code that it covers."""
     key, contents = _key_and_contents(run)
-    modules = loaded_modules()
-    return key, UserCode(contents, module_values(contents, modules), modules)
+    return key, UserCode(contents, module_values(contents))
 
 
-def _key_and_contents(
-    run: AnyRun, modules: Container[str] | None = None
-) -> tuple[str, dict[str, bytes]]:
-    fingerprint = Fingerprint(modules=modules)
+def _key_and_contents(run: AnyRun) -> tuple[str, dict[str, bytes]]:
+    fingerprint = Fingerprint()
     inputs = fingerprint.of((run.inputs(), patches()))
     files, libraries, computing = imports_of(fingerprint.files)
     if computing:

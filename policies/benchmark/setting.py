@@ -24,6 +24,8 @@ from policies.check_policy import beyond_seeds
 # Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20
 _MOST_SEEDS = 1_000_000
+# In which a policy's decisions are compared: more than most need to warm up.
+_ROUNDS = 50
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,7 @@ class Setting:
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         for run in self.runs:
             _check_system(run)
-            if _check_copy(run.policy) and not run.trains:
-                _warn_beyond_seeds(run.policy)
+            _check_copy(run.policy)
         # Others are checked before they are played: to make one can take a second.
         makers = {id(run.make_env): run for run in self.runs if run.trains}
         for run in makers.values():
@@ -91,6 +92,24 @@ class Setting:
         if not self.bounded:
             return runs, []
         return runs, [BoundRun(self.scenario, seed, prices) for seed in self.seeds]
+
+    def warn_beyond_seeds(self) -> None:
+        """Warn of the user's policies that seeds do not determine, without training.
+
+        Plays them in this process, where their modules may keep values: so after all runs.
+        """
+        for policy in [run.policy for run in self.runs if not run.trains]:
+            why = ""
+            with suppress(Exception, SystemExit):  # the runs have shown these
+                fingerprint = Fingerprint()
+                fingerprint.of(policy)
+                why = beyond_seeds(policy, _ROUNDS) if fingerprint.files else ""
+            if why:
+                warnings.warn(
+                    f"the results of {policy.name} depend on more than their seeds: it {why}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
 
 
 def _seeds(seeds: object) -> list[int]:
@@ -136,11 +155,8 @@ def _check_system(run: Run) -> None:
 _HOOKS = "__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce_ex__"
 
 
-def _check_copy(policy: Policy) -> bool:
-    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ.
-
-    Returns whether the policy has code of the user.
-    """
+def _check_copy(policy: Policy) -> None:
+    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
     try:
         copied = copy.deepcopy(policy)
         cloudpickle.dumps(policy)  # as for other processes
@@ -152,9 +168,8 @@ def _check_copy(policy: Policy) -> bool:
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
     alike = True
-    fingerprint = Fingerprint(copied=True)
     try:
-        fingerprint.of(policy)
+        Fingerprint(copied=True).of(policy)
         if hooked:  # values of libraries may have copies that look different
             # Not of the policies, whose code can use one of them as a global value.
             alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
@@ -166,18 +181,4 @@ def _check_copy(policy: Policy) -> bool:
         raise ValueError(
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
             "__getstate__ and __deepcopy__"
-        )
-    return bool(fingerprint.files)
-
-
-def _warn_beyond_seeds(policy: Policy) -> None:
-    """Warn of a policy whose results a seed does not determine."""
-    why = ""
-    with suppress(Exception, SystemExit):  # the runs show these
-        why = beyond_seeds(policy)
-    if why:
-        warnings.warn(
-            f"the results of {policy.name} depend on more than their seeds: it {why}",
-            RuntimeWarning,
-            stacklevel=4,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,14 @@ GLOBAL = """
 """
 
 
+LATE = """n = 0
+
+    def share(self, queue):
+        self.n += 1
+        return 0.5 if self.n < 20 else queue.max() / (1 + queue.max())
+"""
+
+
 def runs_of(folder: Path, code: str) -> list[Run]:
     """Runs of two seeds of the class Mine in a new file that ends with this code."""
     file = folder / "mine.py"
@@ -87,10 +96,7 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
             "its seed does not determi",
         ),
         ("def share(self, _): return np.random.rand()", "its seed does not determine"),
-        (
-            "def share(self, queue): return queue.max() / (1 + queue.max())",
-            "for a batch .* than for each alone",
-        ),
+        (LATE, "for a batch .* than for each alone"),
         ("def reset(self, _): self.rng = np.random.default_rng()", "reset draws random numbers"),
         (
             "def share(self, _):\n        self.config.level += 0.1\n        return CONFIG.level",
@@ -106,10 +112,37 @@ def test_evaluate__warns_of_what_seeds_do_not_determine(tmp_path, code, why):
     assert any(re.search(why, str(one.message)) for one in caught)
 
 
-def test_play_runs__keeps_what_imports_a_helper_later(tmp_path):
+def test_play_runs__keeps_nothing_of_a_helper_imported_later(tmp_path):
     (tmp_path / "helper_of_mine.py").write_text("SHARE = 0.5\n")
     code = (
         "    def share(self, _):\n        from helper_of_mine import SHARE\n        return SHARE\n"
     )
-    play_runs(runs_of(tmp_path, code), folder=tmp_path / "runs")
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+    with pytest.warns(RuntimeWarning) as caught:
+        play_runs(runs_of(tmp_path, code), folder=tmp_path / "runs")
+    assert "it imports helper_of_mine while it runs" in str(caught[0].message)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+LAZY = """
+    import collections
+    first = None
+
+    def reset(self, _):
+        self.counts = [0]
+        self.library = self.collections.deque([self.counts])
+
+    def share(self, queue):
+        self.counts[0] += 1
+        if Mine.first is None and self.counts[0] == 3:
+            Mine.first = queue[0].max()
+        return 1 / (1 + (Mine.first or 1))
+"""
+
+
+def test_evaluate__is_not_changed_by_its_own_checks(tmp_path):
+    (run, _) = runs_of(tmp_path, LAZY)
+    with pytest.warns(RuntimeWarning, match="keeps values for the next run"):
+        table = evaluate([run.policy], SCENARIO, [5], gaps=False)
+    type(run.policy).first = None
+    played = replace(run, seeds=(5,)).play()
+    assert table["total_time"].iloc[0] == played.rounds["round_time"].sum()

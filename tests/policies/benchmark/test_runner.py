@@ -184,7 +184,8 @@ helper.SHARE = 1
 class Mine(UniS):
     def decide(self, observation):
         assert helper.SHARE
-        Path("nodes", ray.get_runtime_context().get_node_id()).touch()
+        if ray.is_initialized():  # not in the process of the command
+            Path("nodes", ray.get_runtime_context().get_node_id()).touch()
         while len([*Path("nodes").iterdir()]) < 2:
             time.sleep(0.01)
         return super().decide(observation)

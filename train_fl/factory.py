@@ -50,6 +50,7 @@ class TrainingEnvFactory:
             task = replace(task, options=self.options)
         elif isinstance(task, str):
             self.options = TrainingOptions(**options)
+            _cached_task.cache_clear()  # a function of the user may now give other data
         else:
             raise ValueError(
                 f"task must be the name of a data set or a Task, got {task!r}: use make_task "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -123,11 +124,13 @@ from torch import nn
 
 from train_fl import Dataset
 
+SCALE = 0.3
+
 
 def points():
     rng = np.random.default_rng(0)
     labels = np.arange(120) % 3
-    images = labels[:, None, None, None] + rng.normal(scale=0.3, size=(120, 1, 2, 2))
+    images = labels[:, None, None, None] + rng.normal(scale=SCALE, size=(120, 1, 2, 2))
     return Dataset.from_arrays("points", images, labels, images[:30], labels[:30])
 
 
@@ -173,6 +176,11 @@ def test_factory__trains_data_and_networks_of_a_users_file(own_file, monkeypatch
     assert given.scenario == factory.scenario
     table = evaluate(policies, given.scenario, [0, 1], make_env=given, workers=2)
     pd.testing.assert_frame_equal(named, table)
+    before = fetching.identity
+    (module,) = (m for m in [*sys.modules.values()] if getattr(m, "__file__", "") == str(own_file))
+    module.SCALE = 0.1
+    changed = TrainingEnvFactory(scenario, f"{own_file}:points", **options)
+    assert changed.identity != before
     with pytest.raises(ValueError, match="learning_rate belongs to the task: give it to make_task"):
         TrainingEnvFactory(scenario, task, learning_rate=0.2)
     with pytest.raises(ValueError, match="the name of a data set or a Task, got Dataset"):

@@ -179,7 +179,7 @@ def test_factory__trains_data_and_networks_of_a_users_file(own_file, monkeypatch
     before = fetching.identity
     (module,) = (m for m in [*sys.modules.values()] if getattr(m, "__file__", "") == str(own_file))
     module.SCALE = 0.1
-    changed = TrainingEnvFactory(scenario, f"{own_file}:points", **options)
+    changed = TrainingEnvFactory(scenario, f"{own_file}:points", download=True, **options).fitted()
     assert changed.identity != before
     with pytest.raises(ValueError, match="learning_rate belongs to the task: give it to make_task"):
         TrainingEnvFactory(scenario, task, learning_rate=0.2)

@@ -161,7 +161,7 @@ def test_figures__have_the_fonts_of_a_matplotlibrc(tmp_path, name):
     def panel(axes):
         axes.set_title("の")
 
-    with pytest.warns(UserWarning, match="LETTER NO.* missing from font"):
+    with pytest.warns(UserWarning, match="LETTER NO.* missing from"):
         save_figure([[panel]], [tmp_path / "default.png"])
     (tmp_path / "matplotlibrc").write_text(f"{name} STIXGeneral\n")
     with mpl.rc_context(fname=tmp_path / "matplotlibrc"):

@@ -13,6 +13,7 @@ from fl_edge_env import Allocation, FLEdgeVectorEnv
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
 from policies.base import Policy
+from policies.benchmark.copies import copied
 from policies.global_random import seeded
 
 _ROUNDS = 5
@@ -58,7 +59,7 @@ def check_policy(policy: Policy) -> None:
     why = beyond_seeds(policy)
     if why:
         raise ValueError(f"{policy.name} {why}")
-    used = copy.deepcopy(policy)
+    used = copied(policy)
     first = _episode(used, _SEEDS)
     if not _same(_episode(used, _SEEDS), first):
         raise ValueError(
@@ -70,17 +71,17 @@ def check_policy(policy: Policy) -> None:
 def beyond_seeds(policy: Policy, rounds: int = _ROUNDS) -> str:
     """What a policy's decisions depend on beyond its seed and what it observes, or empty."""
     with seeded(0):
-        batch = _episode(copy.deepcopy(policy), _SEEDS, rounds)
+        batch = _episode(copied(policy), _SEEDS, rounds)
     with seeded(1):
-        other = _episode(copy.deepcopy(policy), _SEEDS, rounds)
+        other = _episode(copied(policy), _SEEDS, rounds)
     if not _same(other, batch):
         return (
-            "draws random numbers that its seed does not determine: create a "
-            "numpy.random.Generator from the seed in reset"
+            "draws random numbers that its seed does not determine, or keeps values elsewhere: "
+            "create a numpy.random.Generator from the seed in reset, and keep values in the policy"
         )
     for index, seed in enumerate(_SEEDS):
         with seeded(0):
-            alone = _episode(copy.deepcopy(policy), (seed,), rounds)
+            alone = _episode(copied(policy), (seed,), rounds)
         part = [{k: v[index : index + 1] for k, v in one.items()} for one in batch]
         if not _same(alone, part, tolerance=_ROUNDING):
             return (

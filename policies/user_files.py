@@ -193,7 +193,8 @@ def _located(name: str) -> tuple[str, str]:
     spec = _spec(name)
     if spec is None or not spec.has_location:  # a module of Python itself has none
         return "", ""
-    return str(spec.origin), spec.parent or ""
+    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+    return str(spec.origin), package
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -204,7 +205,8 @@ def _spec(name: str) -> ModuleSpec | None:
     spec = _spec(parent)
     if spec is None or spec.submodule_search_locations is None:
         return None
-    return PathFinder.find_spec(name, spec.submodule_search_locations)
+    # By its last name: the places of a package without a file would need those above it loaded.
+    return PathFinder.find_spec(name.rpartition(".")[2], [*spec.submodule_search_locations])
 
 
 def _check_only(file: str, name: str, imported: str) -> None:

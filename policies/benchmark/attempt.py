@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from fl_edge_env.files import reason, writable_folder
-from policies.benchmark.changes import NO_CODE, UserCode, changed_copy
+from policies.benchmark.changes import NO_CODE, UserCode
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import SharedGeneratorError, is_users
 from policies.benchmark.record_file import load_record, save_record
@@ -52,9 +52,8 @@ class Attempt:
         before = self.key()
         loaded = {*sys.modules}
         changed = self.code.changed_value()
-        copies: dict[int, object] = {}
         with _swallowed_signals():
-            record = self.run.play(self.checkpoint, self.model, copies)
+            record = self.run.play(self.checkpoint, self.model)
         if code_hash() != self.fledge:
             return record, "FLEdge's code has changed since this command began: run it again"
         if changed:
@@ -64,7 +63,10 @@ class Attempt:
             )
         after = self.key()
         if after != self.key():
-            return record, "reset draws random numbers without a seed: draw them from its seed"
+            return record, (
+                "reset ends in another state each time: draw random numbers from its seed, and "
+                "keep other values in the policy"
+            )
         new = [name for name in sys.modules.keys() - loaded if is_users(sys.modules[name])]
         if after != before and new:
             return record, f"it imports {min(new)} while it runs: import it at the head of its file"
@@ -73,13 +75,6 @@ class Attempt:
                 record,
                 "its code or task keeps values for the next run: reset them when a run begins",
             )
-        with suppress(Exception):  # what has no hash is not compared
-            part = changed_copy(getattr(self.run, "policy", None), copies) if after else ""
-            if part:
-                return record, (
-                    f"it changes a {part} that its code also uses by another name, but runs play "
-                    "copies of the policy: use it only as the policy's attribute"
-                )
         return record, ""
 
     def keep(self, record: Record, why: str) -> None:

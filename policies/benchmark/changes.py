@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -53,19 +53,6 @@ def module_values(files: Container[str]) -> dict[str, str]:
                     if not is_python_name(item) and not isinstance(value, ModuleType):
                         found[f"{name}.{item}"] = Fingerprint().of(value)
     return found
-
-
-def changed_copy(value: object, copies: Mapping[int, object]) -> str:
-    """The class of a part that a value shares with its code, and whose copy has changed, or empty.
-
-    `copies` has the copies of the value's parts, by the `id` of the originals.
-    """
-    fingerprint = Fingerprint()
-    fingerprint.of(value)
-    for part in fingerprint.shared:
-        if Fingerprint().of(copies.get(id(part), part)) != Fingerprint().of(part):
-            return type(part).__name__
-    return ""
 
 
 def patches() -> dict[str, object]:

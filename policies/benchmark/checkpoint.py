@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -11,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
 from policies.benchmark.changes import NO_CODE, UserCode
+from policies.benchmark.copies import Pickler, Unpickler, dumps, loads, named
 from policies.benchmark.fingerprint import Fingerprint
 from policies.global_random import get_states, set_states
 
@@ -69,7 +67,7 @@ class Checkpoint:
                 zipfile.ZipFile(temporary, "w") as archive,
                 archive.open("run", "w", force_zip64=True) as file,
             ):
-                _Pickler(file, given).dump((run, get_states()))
+                Pickler(file, {**given, **named(policy)}).dump((run, get_states()))
         except Exception as error:  # a user's object can raise anything
             if not self._warned:
                 warnings.warn(
@@ -95,7 +93,7 @@ class Checkpoint:
                 if archive.testzip() is not None:
                     raise ValueError("it is damaged")
                 with archive.open("run") as file:
-                    run, states = _Unpickler(file, given).load()
+                    run, states = Unpickler(file, given).load()
             set_states(states)
             return run
         except (FileNotFoundError, NotADirectoryError):
@@ -120,26 +118,6 @@ def _check_pickle(policy: object) -> None:
     """Raise `ValueError` if what a policy gives to be pickled does not come back as it was."""
     if type(policy).__module__ == "__main__":
         return  # to load it would replace the methods of its class
-    restored = pickle.loads(cloudpickle.dumps(policy))
+    restored = loads(dumps(policy, policy))
     if Fingerprint(copied=True).of(restored) != Fingerprint(copied=True).of(policy):
         raise ValueError("a pickle of the policy loses some of its values")
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles classes of a script or notebook by value, and given objects by name."""
-
-    def __init__(self, file: Any, given: Mapping[str, object]) -> None:
-        super().__init__(file)
-        self._names = {id(value): name for name, value in given.items()}
-
-    def persistent_id(self, obj: object) -> str | None:
-        return self._names.get(id(obj))
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: Any, given: Mapping[str, object]) -> None:
-        super().__init__(file)
-        self._given = given
-
-    def persistent_load(self, pid: str) -> object:
-        return self._given[pid]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import _GeneratorContextManager, contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -108,6 +109,11 @@ class Fingerprint:
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
         self._cycles = 0  # how often one of these was met again
 
+    @property
+    def parts(self) -> list[object]:
+        """The objects with a hash, in the order in which these were made."""
+        return [value for value, _ in self._known.values()]
+
     def of(self, value: object) -> str:
         """The hash of a value; raises any exception if it cannot be hashed, as a lock cannot."""
         if type(value) in _PLAIN:
@@ -118,13 +124,8 @@ class Fingerprint:
         if key in self._numbers:
             number, first = self._numbers[key]
             places = {first, self._place}
-            if places == {"object", "code"}:
+            if "code" in places and len(places) == 2:
                 self.shared.append(value)
-            if self._copied and places == {"object", "code"} and type(value) is object:
-                raise CopyError(
-                    "it holds an object() that its code also uses, but a copy holds another one: "
-                    "use None or an Enum instead"
-                )
             shared = places == {"object", "function"} and not isinstance(value, Scenario)
             if self._copied and shared:
                 raise CopyError(
@@ -225,7 +226,9 @@ class Fingerprint:
                 self._check_views(value.detach().cpu().numpy())
             shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
             return ["tensor", *shown, self.of(kind), _hash(data.tobytes())]
-        return ["object", *self._object(value)]
+        state = vars(value) if isinstance(value, Enum) else {}  # which pickle leaves out
+        own = {name: item for name, item in state.items() if not name.startswith("_")}
+        return ["object", *self._object(value), *self._named(own)]
 
     def _elements(self, values: Iterable[object]) -> list[str]:
         """The hashes of a set's elements, which must not depend on its order."""

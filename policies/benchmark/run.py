@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.changes import UserCode, module_values, patches
 from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.copies import copied
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
@@ -70,7 +70,7 @@ class Run:
 
     def inputs(self) -> tuple[Any, ...]:
         """Everything that determines the record, except for code that the objects do not hold."""
-        policy = copy.deepcopy(self.policy)
+        policy = copied(self.policy)
         seeds = [policy_seed(seed) for seed in self.seeds]
         with seeded(*self.seeds):
             policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace
@@ -95,19 +95,13 @@ class Run:
             )
         return env
 
-    def play(
-        self,
-        checkpoint: Checkpoint | None = None,
-        model: Path | None = None,
-        copies: dict[int, object] | None = None,
-    ) -> Record:
+    def play(self, checkpoint: Checkpoint | None = None, model: Path | None = None) -> Record:
         """Play the run with a copy of the policy; see `policies.benchmark.play`.
 
-        `model` is a file for the final model. `copies` gets the parts of the copy, by the `id` of
-        the originals.
+        `model` is a file for the final model.
         """
         # A copy also shares no scenario with the environment and the accounts.
-        policy = copy.deepcopy(self.policy, copies)
+        policy = copied(self.policy)
         with seeded(*self.seeds):
             env = self.new_env()
             record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -20,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import cloudpickle
 import joblib
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,6 +27,7 @@ from fl_edge_env.checks import integer_at_least, one_of
 from fl_edge_env.files import reason
 from policies.benchmark.attempt import Attempt, attempts_of
 from policies.benchmark.changes import NO_CODE
+from policies.benchmark.copies import dumps, loads
 from policies.benchmark.failures import Failure, RunsFailedError, failure_of
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, code_hash
@@ -259,14 +258,14 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
 def _sent(attempts: Sequence[Attempt]) -> Iterator[tuple[int, bytes, list[str]]]:
     """The arguments of `_play_sent` for each run."""
     for attempt in attempts:
-        yield attempt.index, cloudpickle.dumps(attempt), loaded_places()
+        yield attempt.index, dumps(attempt, getattr(attempt.run, "policy", None)), loaded_places()
 
 
 def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     """Play a pickled run, in a process that loads the user's files first."""
     failed = load_places(places)
     try:
-        attempt = pickle.loads(sent)
+        attempt = loads(sent)
     except Exception as error:
         return index, failure_of(failed or error), ""
     return _play(attempt)

@@ -99,10 +99,11 @@ class Setting:
         Plays them in this process, where their modules may keep values: so after all runs.
         """
         for policy in [run.policy for run in self.runs if not run.trains]:
+            fingerprint = Fingerprint()
             why = ""
-            with suppress(Exception, SystemExit):  # the runs have shown these
-                fingerprint = Fingerprint()
+            with suppress(Exception):  # what cannot be hashed has code all the same
                 fingerprint.of(policy)
+            with suppress(Exception, SystemExit):  # the runs have shown these
                 why = beyond_seeds(policy, _ROUNDS) if fingerprint.files else ""
             if why:
                 warnings.warn(
@@ -162,8 +163,8 @@ def _check_copy(policy: Policy) -> None:
         cloudpickle.dumps(policy)  # as for other processes
     except Exception as error:  # values of the user can raise anything
         raise ValueError(
-            f"the policy {policy.name} cannot be copied: {reason(error)}. Make locks, open files "
-            "and generators in reset, not before"
+            f"the policy {policy.name} cannot be copied: {_uncopied(policy)}{reason(error)}. "
+            "Make locks, open files, generators and caches in reset, not before"
         ) from None
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
@@ -182,3 +183,13 @@ def _check_copy(policy: Policy) -> None:
             f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
             "__getstate__ and __deepcopy__"
         )
+
+
+def _uncopied(policy: Policy) -> str:
+    """The attribute that prevents the copy of a policy, for a message."""
+    for name, value in vars(policy).items():
+        try:
+            cloudpickle.dumps(copy.deepcopy(value))
+        except Exception:
+            return f"attribute {name!r}: "
+    return ""

@@ -331,12 +331,13 @@ LATER = AT_ONCE.replace("{imported}", "").replace(
         {imported}
 """,
 )
-# Files with the one that each imports: a neighbour, of its package, of an editable install.
+# Files with the one that each imports: a neighbour, of its package, and others.
 IMPORTS = {
     "one.py": (AT_ONCE, "import helper", "helper.py"),
     "two.py": (LATER, "import late", "late.py"),
     "site-packages/pack/mine.py": (AT_ONCE, "from pack import own", "site-packages/pack/own.py"),
     "four.py": (LATER, "from far.away import SHARE", "code/for_far/away.py"),
+    "five.py": (LATER, "import over.under.deep", "over/under/deep.py"),  # without __init__.py
 }
 
 
@@ -346,6 +347,7 @@ def test_keys__change_with_the_code_of_what_a_file_imports(tmp_path):
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
     finder = FINDER.format(file=str(far / "__init__.py"), folder=str(far))
+    (tmp_path / "over/under").mkdir(parents=True)
     (tmp_path / "sitecustomize.py").write_text(finder)
     (tmp_path / "script.py").write_text(SCRIPT)
     path = f"{tmp_path}{os.pathsep}{tmp_path / 'site-packages'}"
@@ -354,7 +356,8 @@ def test_keys__change_with_the_code_of_what_a_file_imports(tmp_path):
         for name, (code, imported, other) in IMPORTS.items():
             (tmp_path / name).write_text(code.format(imported=imported))
             (tmp_path / other).write_text(f"SHARE = {share}\n")
-        found.append(keys_in(tmp_path, "one.py", "two.py", "pack.mine", "four.py", path=path))
+        places = "one.py", "two.py", "pack.mine", "four.py", "five.py"
+        found.append(keys_in(tmp_path, *places, path=path))
     for before, after in zip(*found, strict=True):
         assert set(before) & set(after) == {before[1]}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +15,17 @@ import pytest
 import torch
 
 from fl_edge_env import Scenario
-from policies import evaluate, make_policy
+from policies import check_policy, evaluate, make_policy
+from policies.benchmark.checkpoint import Checkpoint
+from policies.benchmark.copies import copied
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import play_runs
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 HEAD = """
-import random
+import collections, enum, random, threading
 import numpy as np, torch
-from fl_edge_env import Allocation
+from fl_edge_env import Allocation, Scenario
 from policies import UniS
 
 class Config:
@@ -30,6 +33,15 @@ class Config:
 
 CONFIG = Config()
 RNG = np.random.default_rng(0)
+
+class Mode(enum.Enum):
+    A = 0
+
+COUNTS = []
+
+def counted(policy, _):
+    COUNTS.append(0)
+    return 1 / len(COUNTS)
 
 class Mine(UniS):
     def __init__(self, scenario):
@@ -61,12 +73,12 @@ LATE = """n = 0
 """
 
 
-def runs_of(folder: Path, code: str) -> list[Run]:
-    """Runs of two seeds of the class Mine in a new file that ends with this code."""
+def runs_of(folder: Path, code: str, name: str = "Mine") -> list[Run]:
+    """Runs of two seeds of a class in a new file that ends with this code."""
     file = folder / "mine.py"
     file.write_text(HEAD + code)
-    policy = make_policy(f"{file}:Mine", SCENARIO)
-    return [Run("Mine", policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    policy = make_policy(f"{file}:{name}", SCENARIO)
+    return [Run(name, policy, SCENARIO, (seed,)) for seed in (0, 1)]
 
 
 def test_play_runs__global_generators_are_seeded(tmp_path):
@@ -97,11 +109,13 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
         ),
         ("def share(self, _): return np.random.rand()", "its seed does not determine"),
         (LATE, "for a batch .* than for each alone"),
-        ("def reset(self, _): self.rng = np.random.default_rng()", "reset draws random numbers"),
+        ("def reset(self, _): self.rng = np.random.default_rng()", "reset ends in another state"),
         (
             "def share(self, _):\n        self.config.level += 0.1\n        return CONFIG.level",
-            "may be wrong.* it changes a Config that its code also uses",
+            "may be wrong.* keeps values for the next run",
         ),
+        ("lock = threading.Lock()\n    share = counted", "or keeps values elsewhere"),
+        ("def share(self, _):\n        Mode.A.n = 0.5\n        return 1.0", "for the next run"),
     ],
 )
 def test_evaluate__warns_of_what_seeds_do_not_determine(tmp_path, code, why):
@@ -121,6 +135,43 @@ def test_play_runs__keeps_nothing_of_a_helper_imported_later(tmp_path):
         play_runs(runs_of(tmp_path, code), folder=tmp_path / "runs")
     assert "it imports helper_of_mine while it runs" in str(caught[0].message)
     assert not list((tmp_path / "runs").iterdir())
+
+
+SHARED = """
+    def reset(self, _):
+        self.own = [CONFIG]
+
+    def share(self, _):
+        assert self.config is CONFIG is self.own[0] and self.unset is UNSET
+        assert self.held[0] is LEVELS[1] and SPEED[self.held[0]] == 0.5
+        assert self.scenario is not SCENARIO
+        return 0.5
+
+LEVELS = Config(), Config()
+SPEED = {LEVELS[1]: 0.5}
+UNSET = object()
+SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
+
+class Own(Mine):
+    def __init__(self, _):
+        super().__init__(SCENARIO)
+        self.unset, self.held = UNSET, collections.deque([LEVELS[1]])
+"""
+
+
+def test_copies__share_with_their_code_what_the_policy_shares(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (run, _) = runs_of(tmp_path, SHARED, "Own")
+    check_policy(run.policy)
+    for workers in (1, 2):
+        play_runs([run, replace(run, seeds=(1,))], folder=tmp_path / "runs", workers=workers)
+        assert len(list((tmp_path / "runs").glob("*.npz"))) == 2
+        shutil.rmtree(tmp_path / "runs")
+    policy = copied(run.policy)
+    policy.reset(0)
+    checkpoint = Checkpoint("key", 1)
+    checkpoint.save(policy, {}, policy)
+    checkpoint.load({}).share(None)
 
 
 LAZY = """

@@ -1,0 +1,103 @@
+"""Copies of policies, which share with their code what the policies share with it."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import io
+import pickle
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from fl_edge_env import Scenario
+from policies.benchmark.fingerprint import Fingerprint
+
+_Value = TypeVar("_Value")
+
+
+def copied(policy: _Value) -> _Value:
+    """A copy, of which the parts that the policy's code also uses are the policy's own.
+
+    Such a part is a constant of a module, with which the policy compares its attribute by ``is``.
+    """
+    parts, _ = _shared(policy)
+    return copy.deepcopy(policy, parts)
+
+
+def dumps(value: object, policy: object) -> bytes:
+    """Pickle a value that holds a policy, for `loads` in any process."""
+    with io.BytesIO() as file:
+        Pickler(file, named(policy)).dump(value)
+        return file.getvalue()
+
+
+def loads(content: bytes) -> Any:
+    """The value of `dumps`, whose policy shares its parts with the code of this process."""
+    return Unpickler(io.BytesIO(content), {}).load()
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles classes of a script or notebook by value, and given objects by their names."""
+
+    def __init__(self, file: Any, given: Mapping[Any, object]) -> None:
+        super().__init__(file)
+        self._names = {id(value): name for name, value in given.items()}
+
+    def persistent_id(self, obj: object) -> Any:
+        """The name of a given object, and None for others."""
+        return self._names.get(id(obj))
+
+
+class Unpickler(pickle.Unpickler):
+    """Loads what `Pickler` has written; given are the objects whose names `named` does not make."""
+
+    def __init__(self, file: Any, given: Mapping[Any, object]) -> None:
+        super().__init__(file)
+        self._given = given
+
+    def persistent_load(self, pid: Any) -> object:
+        """The object of a name."""
+        if pid in self._given:
+            return self._given[pid]
+        module, name, number = pid
+        return _parts(vars(importlib.import_module(module))[name])[number]
+
+
+def named(policy: object) -> dict[tuple[str, str, int], object]:
+    """What a policy shares with its code, each with a module, a global name and its number in it.
+
+    What it shares with a script or notebook is left out: it is pickled by value with the classes.
+    """
+    parts, files = _shared(policy)
+    found: dict[tuple[str, str, int], object] = {}
+    for module, content in [*sys.modules.items()] if parts else []:
+        if getattr(content, "__file__", None) in files and module != "__main__":
+            for name, value in [*vars(content).items()]:
+                for number, part in enumerate(_parts(value)):
+                    if parts.pop(id(part), None) is not None:
+                        found[module, name, number] = part
+    return found
+
+
+def _shared(policy: object) -> tuple[dict[int, object], dict[str, str]]:
+    """The parts of a policy that its code also uses, by their `id`, and the files of this code.
+
+    Not its scenario, so that a policy cannot change the environment's.
+    """
+    fingerprint = Fingerprint(copied=True)
+    with suppress(Exception):  # what cannot be hashed
+        fingerprint.of(policy)
+    own = [one for one in fingerprint.shared if one is not policy and type(one) is not Scenario]
+    return {id(part): part for part in own}, fingerprint.files
+
+
+def _parts(value: object) -> list[object]:
+    """The parts of a value, in an order that is the same in every process."""
+    fingerprint = Fingerprint()
+    with suppress(Exception):  # the parts before one that cannot be hashed
+        fingerprint.of(value)
+    return fingerprint.parts

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.patches import Rectangle
 
 from fl_edge_env import Scenario
+from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.status import IN_A_RUN, excess_of_lottery, lack_of_lottery
 from policies.report.figures import wrapped
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/environment.md")
 _UNITS = {
     "total_time": (86_400.0, "total time [days]"),
     "time_to_target": (60.0, "time to 90 % [minutes]"),
@@ -78,11 +79,52 @@ def suite_table(*names: str) -> str:
     return markdown([*head, "least to most"], rows)
 
 
+# Fields of presets, in the units of the heads; several numbers give a range.
+_FIELDS: dict[str, Callable[[Scenario], Any]] = {
+    "K": lambda system: system.cohort_size,
+    "local epochs": lambda system: system.local_epochs,
+    "p [W]": lambda system: [system.p_min, system.p_max],
+    "noise in B/K [W]": lambda system: system.noise_power_w,
+    "N": lambda system: system.num_devices,
+    "rounds": lambda system: system.num_rounds,
+    "B [MHz]": lambda system: system.bandwidth_hz / 1e6,
+    "upload [Mbit]": lambda system: system.upload_bits / 1e6,
+    "samples": lambda system: system.num_samples,
+    "Gcycles/sample": lambda system: system.cycles_per_sample / 1e9,
+    "f [GHz]": lambda system: [system.f_min / 1e9, system.f_max / 1e9],
+    "budget [J]": lambda system: system.energy_budget_j,
+    "mean gain": lambda system: system.mean_gain,
+}
+
+
+def _span(values: Any) -> str:
+    """The least and the largest number with three digits, or the only one."""
+    ends = [f"{float(f'{end:.3g}'):g}" for end in (np.min(values), np.max(values))]
+    return "–".join(dict.fromkeys(ends))
+
+
+def presets_table() -> str:
+    """What all presets share, and a table of the fields in which they differ."""
+    systems = [Scenario.preset(name) for name in PRESETS]
+    columns = {head: [_span(of(each)) for each in systems] for head, of in _FIELDS.items()}
+    shared = []
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for head in list(columns):
+        if len(set(columns[head])) == 1:
+            name, _, unit = head.removesuffix("]").partition(" [")
+            shared.append(f"{name} = {columns.pop(head)[0]} {unit}".rstrip())
+    for preset, *cells in zip(PRESETS, *columns.values(), strict=True):
+        rows.setdefault(tuple(cells), []).append(f"`{preset}`")
+    table = markdown(["preset", *columns], [[", ".join(rows[row]), *row] for row in rows])
+    return f"In all presets, {', '.join(shared)}.\n\n{table}"
+
+
 _HEADLINE = ("Opportunistic", "LROA", "Uni-D", "Quickest", "Best channel, static")
 TABLES: dict[str, Callable[[], str]] = {
     "headline": partial(suite_table, *_HEADLINE),
     "suite": suite_table,
     "paper": paper_table,
+    "presets": presets_table,
 }
 
 

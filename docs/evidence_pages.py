@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/environment.md")
+PAGES = ("README.md", "docs/results.md", "docs/environment.md", "docs/speed.md")
 _UNITS = {
     "total_time": (86_400.0, "total time [days]"),
     "time_to_target": (60.0, "time to 90 % [minutes]"),
@@ -119,12 +119,22 @@ def presets_table() -> str:
     return f"In all presets, {', '.join(shared)}.\n\n{table}"
 
 
+def scale_table() -> str:
+    """Times of a step and of decisions, and memory, by N."""
+    lines = [line.strip("| ").split(" | ") for line in stored_text("scale").split("\n")]
+    table = pd.DataFrame(lines[2:], columns=lines[0])
+    rows = table["N"].isin(["100", "10,000", "1,000,000"]) & (table["B"] == "1")
+    names = ["N", "step [ms]", "LROA [ms]", "Opportunistic [ms]", "memory [MB]"]
+    return markdown(names, table.loc[rows, names].to_numpy().tolist())
+
+
 _HEADLINE = ("Opportunistic", "LROA", "Uni-D", "Quickest", "Best channel, static")
 TABLES: dict[str, Callable[[], str]] = {
     "headline": partial(suite_table, *_HEADLINE),
     "suite": suite_table,
     "paper": paper_table,
     "presets": presets_table,
+    "scale": scale_table,
 }
 
 

@@ -47,7 +47,7 @@ def stored_text(name: str) -> str:
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, with its numbers to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(" | ".join(line) for line in lines)
 
 
 def paper_table() -> str:

@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/environment.md", "docs/speed.md")
 _UNITS = {
     "total_time": (86_400.0, "total time [days]"),
-    "time_to_target": (60.0, "time to 90 % [minutes]"),
     "outcome_gap": (0.01, "distance above the outcome bound [%]"),
     "worst_tenth_accuracy": (0.01, "accuracy, worst tenth of devices [%]"),
 }
 _BITS = (2, 4, 8, 32)
+_RATIOS = (0.7, 1, 1.5, 2, 3, 5, 7)
 
 
 def standings(name: str) -> pd.DataFrame:
@@ -173,9 +173,9 @@ def _draw_system(axes: Axes) -> None:
 
 
 def _draw_bits(system: str, column: str, axes: Axes) -> None:
-    """A time against the bits of an upload, with a line for each policy."""
+    """A time over Opportunistic's with 32 bits against the bits, with a line for each policy."""
     stored = standings("uploads")
-    (unit, label) = _UNITS[column]
+    unit = stored.loc[(f"{system}, 32 bits", "Opportunistic"), column]
     for name, look in looks(list(stored.index.unique("scheduler"))).items():
         keys = [(f"{system}, {bits} bits", name) for bits in _BITS]
         if keys[0] in stored.index:
@@ -185,18 +185,27 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
             axes.plot(_BITS, times.where(ok), "o", color=look.color)
             axes.plot(_BITS, times.mask(ok), "o", color=look.color, markerfacecolor="white")
     _dot(axes, [], [], "grey", "not ok", label="not ok")
+    axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
     axes.set_xticks(_BITS, [str(bits) for bits in _BITS])
-    axes.set(title=system, xlabel="bits for each parameter", ylabel=label, ylim=(0, None))
+    axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
+    axes.minorticks_off()
+    goal = "time to 90 %" if column == "time_to_target" else "total time"
+    axes.set(title=f"{system}: {goal}", xlabel="bits for each parameter", ylim=(0.6, 8))
+    axes.set_ylabel("over Opportunistic's, 32 bits")
 
 
-def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
+def _draw_rows(stored: pd.DataFrame, system: str, column: str, axes: Axes) -> None:
     """Means with intervals: a row for each setting of a system, with a dot for each policy."""
-    stored = standings(board)
     (unit, label) = _UNITS[column]
     settings = [each for each in stored.index.unique("setting") if each.startswith(system)]
     known = stored[column].dropna().index  # no bound holds for unequal bandwidths
-    names = [name for name in sorted(known.unique("scheduler")) if (settings[0], name) in known]
+    names = [
+        name
+        for name in sorted(known.unique("scheduler"))
+        if all((setting, name) in known for setting in settings)
+    ]
     for place, (name, look) in enumerate(looks(names).items()):
         for row, setting in enumerate(settings):
             one = stored.loc[(setting, name)]
@@ -208,6 +217,8 @@ def _draw_rows(board: str, system: str, column: str, axes: Axes) -> None:
     axes.set(title=system.strip(", "), xlabel=label)
     axes.set_xscale("log" if column == "outcome_gap" else "linear")
     axes.xaxis.set_major_formatter("{x:g}")
+    if column == "total_time":
+        axes.set_xlim(0, None)
 
 
 def _draw_scores(task: str, axes: Axes) -> None:
@@ -260,16 +271,21 @@ def _label_rows(axes: Axes, labels: list[str]) -> None:
 # Rows of panels of each figure, and the size of a panel in inches.
 _SYSTEMS = [partial(_draw_bits, name, "total_time") for name in ("CIFAR-10", "cell", "phones")]
 _UPLOADS = [*_SYSTEMS, partial(_draw_bits, "digits", "time_to_target")]
-_PHONES = partial(_draw_rows, "work", "phones, ", "total_time")
-_LABELS = partial(_draw_rows, "work", "digits, labels by speed, ", "worst_tenth_accuracy")
-_DISTANCES = partial(_draw_rows, "opportunistic", "", "outcome_gap")
+_PHONES = partial(_draw_rows, standings("work"), "phones, ", "total_time")
+_LABELS = partial(
+    _draw_rows, standings("work"), "digits, labels by speed, ", "worst_tenth_accuracy"
+)
+_DELAYED = standings("system").loc[["CIFAR-10, correlated channel, delayed state"]]
+_DISTANCES = partial(
+    _draw_rows, pd.concat([standings("opportunistic"), _DELAYED]), "", "outcome_gap"
+)
 _RANKING = [partial(_draw_status, place) for place in range(4)]
 _SCORES = [partial(_draw_scores, task) for task in ("paper", "longest", "blind")]
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/system.png": ([[_draw_system]], (7.0, 2.8)),
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
     "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
-    "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.2)),
+    "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.4)),
     "examples/figures/ranking.png": ([_RANKING], (1.8, 2.2)),
     "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
 }

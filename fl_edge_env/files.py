@@ -27,6 +27,11 @@ def user_cache() -> Path:
     return cache / "fl-edge"
 
 
+def file_name(title: str) -> str:
+    """A title as a file can be called; other titles may have the same name."""
+    return re.sub(r"[^\w.+-]+", "-", title)
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`, renamed to `path` if the block succeeds.

@@ -21,8 +21,9 @@ from fl_edge_env.files import reason, user_path
 from policies.global_random import seeded
 from policies.user_files import claim, has_changed, imports_of, is_library_file
 
-# Modules by their places.
+# Modules by their places, and the files from which objects were taken.
 _LOADED: dict[str, ModuleType] = {}
+_USED: set[str] = set()
 
 
 def _rebuilt(function: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
@@ -49,6 +50,7 @@ def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> A
     """
     place, _, wanted = name.rpartition(":")
     module = _load(place)
+    _USED.add(str(module.__file__))
     if has_changed(str(module.__file__)):
         warnings.warn(
             f"{place!r} has changed since this process loaded it: restart Python to use its new "
@@ -63,6 +65,13 @@ def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> A
     if not fits(found):
         raise ValueError(f"{wanted} in {place!r} must be a {kind}, got {found!r}")
     return found
+
+
+def used_files() -> set[str]:
+    """The files from which `load_reference` has taken objects since the last call."""
+    used = {*_USED}
+    _USED.clear()
+    return used
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from policies.benchmark.fingerprint import SharedGeneratorError, is_users
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
+from policies.user_code import used_files
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,18 @@ class Attempt:
     def key(self) -> str:
         """Its `run_key` if it has code of the user, whose values may have changed, or empty."""
         with suppress(Exception):  # in another process something may have no hash
-            return run_key(self.run) if self.code.files else ""
+            return run_key(self.run) if self.code.any else ""
         return ""
 
     def play(self) -> tuple[Record, str]:
         """Play the run; returns its record, and why it is not what its key says, or empty."""
         before = self.key()
         loaded = {*sys.modules}
+        used_files()
         changed = self.code.changed_value()
         with _swallowed_signals():
             record = self.run.play(self.checkpoint, self.model)
+        late = used_files() - self.code.files.keys()
         if code_hash() != self.fledge:
             return record, "FLEdge's code has changed since this command began: run it again"
         if changed:
@@ -61,6 +64,8 @@ class Attempt:
                 f"{changed} changed after its module was loaded, which resumed runs and other "
                 "processes do not see: keep it in the policy"
             )
+        if late and self.file is not None:
+            return record, f"it loads {min(late)!r} while it runs: do so when the policy is made"
         after = self.key()
         if after != self.key():
             return record, (
@@ -143,6 +148,8 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:
             raise
         except BaseException as error:  # code of the user can raise anything, `SystemExit` included
             unkept[run.name] = f"{type(error).__name__}: {reason(error)}"
+            if run.trains:
+                unkept[run.name] += ". FLEdge cannot check whether they depend on other runs"
             continue
         other = owners.setdefault(key, run)
         own = isinstance(run, Run) and isinstance(other, Run) and run.setting == other.setting
@@ -171,8 +178,14 @@ def _code(run: AnyRun) -> UserCode:
             RuntimeWarning,
             stacklevel=3,
         )
-    except (Exception, SystemExit):  # others only have no key
-        pass
+    except (Exception, SystemExit) as error:
+        if run.trains:  # without training, seeds are tried
+            warnings.warn(
+                f"FLEdge cannot check whether the results of {run.name} depend on other runs: "
+                f"{type(error).__name__}: {reason(error)}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
     return NO_CODE
 
 

@@ -24,10 +24,13 @@ class UserCode(NamedTuple):
         The contents of files.
     values : dict of str to str
         Hashes of the global values of modules, by their names.
+    any : bool
+        Whether there is such code, which in a notebook has no file.
     """
 
     files: dict[str, bytes]
     values: dict[str, str]
+    any: bool
 
     def changed_file(self) -> str:
         """A file that has changed since, or an empty string."""
@@ -40,7 +43,7 @@ class UserCode(NamedTuple):
         return next(names, "")
 
 
-NO_CODE = UserCode({}, {})
+NO_CODE = UserCode({}, {}, any=False)
 
 
 def module_values(files: Container[str]) -> dict[str, str]:

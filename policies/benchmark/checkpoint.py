@@ -116,8 +116,12 @@ class Checkpoint:
 
 def _check_pickle(policy: object) -> None:
     """Raise `ValueError` if what a policy gives to be pickled does not come back as it was."""
+    fingerprint = Fingerprint(copied=True)
+    before = fingerprint.of(policy)
+    if fingerprint.own_pickling:
+        raise ValueError("its classes define how they are pickled, which may lose values")
     if type(policy).__module__ == "__main__":
         return  # to load it would replace the methods of its class
     restored = loads(dumps(policy, policy))
-    if Fingerprint(copied=True).of(restored) != Fingerprint(copied=True).of(policy):
+    if Fingerprint(copied=True).of(restored) != before:
         raise ValueError("a pickle of the policy loses some of its values")

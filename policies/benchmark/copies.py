@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -17,6 +18,7 @@ from fl_edge_env import Scenario
 from policies.benchmark.fingerprint import Fingerprint
 
 _Value = TypeVar("_Value")
+_CODE = type, FunctionType, ModuleType
 
 
 def copied(policy: _Value) -> _Value:
@@ -76,7 +78,9 @@ def named(policy: object) -> dict[tuple[str, str, int], object]:
     found: dict[tuple[str, str, int], object] = {}
     for module, content in [*sys.modules.items()] if parts else []:
         if getattr(content, "__file__", None) in files and module != "__main__":
-            for name, value in [*vars(content).items()]:
+            # First data, because more of what code refers to can differ in another process.
+            values = sorted(vars(content).items(), key=lambda item: isinstance(item[1], _CODE))
+            for name, value in values:
                 for number, part in enumerate(_parts(value)):
                     if parts.pop(id(part), None) is not None:
                         found[module, name, number] = part
@@ -92,7 +96,17 @@ def _shared(policy: object) -> tuple[dict[int, object], dict[str, str]]:
     with suppress(Exception):  # what cannot be hashed
         fingerprint.of(policy)
     own = [one for one in fingerprint.shared if one is not policy and type(one) is not Scenario]
-    return {id(part): part for part in own}, fingerprint.files
+    return {id(part): part for part in own if not _has_name(part)}, fingerprint.files
+
+
+def _has_name(part: object) -> bool:
+    """Whether pickles refer to a function or class by its module and name."""
+    if not isinstance(part, type | FunctionType):
+        return False
+    found: Any = sys.modules.get(part.__module__)
+    for name in part.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is part
 
 
 def _parts(value: object) -> list[object]:

@@ -51,8 +51,17 @@ _GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.RandomState
 _CODE = type, FunctionType, BuiltinFunctionType, ModuleType
 # Objects without a value of their own: class attributes for `__slots__`, and loggers.
 _BY_TYPE = logging.Logger, MemberDescriptorType
-# Attributes of classes that Python makes, which differ in each process.
-_GENERATED = {"__hash__", "_abc_impl"}
+# Attributes of classes that Python makes: they describe the class, or differ in each process.
+_GENERATED = {
+    *("_abc_impl", "__abstractmethods__", "__annotations__", "__annotations_cache__", "__dict__"),
+    *("__classcell__", "__dataclass_fields__", "__doc__", "__firstlineno__", "__hash__"),
+    *("__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slotnames__"),
+    *("__slots__", "__static_attributes__", "__type_params__", "__weakref__"),
+}
+# Methods with which a class says how to copy its objects.
+PICKLING = frozenset(
+    {"__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce_ex__"}
+)
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
@@ -79,14 +88,18 @@ class Fingerprint:
     global values that it uses and the user's loaded modules that it may import. A user's module
     counts with all its values, other modules by name. Paths in a module's folder count relative
     to it. Loggers do not count, nor do global values with names such as ``__file__`` and attributes
-    of classes whose names begin with two underscores, except for methods.
+    with which Python describes a class, such as ``__doc__``.
 
     Attributes
     ----------
     files : dict of str to str
         The user's files that define the hashed classes, functions and modules, with their packages.
+    users : bool
+        Whether some of this code is the user's, which has no file in a notebook.
+    own_pickling : bool
+        Whether a class of the user says how to pickle its objects, so that some values may be lost.
     shared : list of object
-        The parts that both the object and its code hold.
+        The parts that both the object and its code hold, except for tuples and other plain values.
 
     Parameters
     ----------
@@ -97,13 +110,15 @@ class Fingerprint:
 
     def __init__(self, *, copied: bool = False) -> None:
         self.files: dict[str, str] = {}
+        self.users = False
+        self.own_pickling = False
         self.shared: list[object] = []
         self._copied = copied
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
         self._known: dict[int, tuple[object, str]] = {}
-        # Numbers by `id` of objects that can change, so that it matters whether two are one, and
-        # where they were met first.
-        self._numbers: dict[int, tuple[int, _Place]] = {}
+        # Numbers by `id` of objects that can change, so that it matters whether two are one.
+        self._numbers: dict[int, int] = {}
+        self._first: dict[int, _Place] = {}  # where objects were met first, by `id`
         self._place: _Place = "object"
         self._arrays: list[np.ndarray] = []  # that can change, in objects of the user's
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
@@ -121,23 +136,22 @@ class Fingerprint:
         key = id(value)
         if key in self._open:
             self._cycles += 1
+        places = {self._first.setdefault(key, self._place), self._place}
+        if "code" in places and len(places) == 2 and type(value) not in (tuple, frozenset):
+            self.shared.append(value)
         if key in self._numbers:
-            number, first = self._numbers[key]
-            places = {first, self._place}
-            if "code" in places and len(places) == 2:
-                self.shared.append(value)
             shared = places == {"object", "function"} and not isinstance(value, Scenario)
             if self._copied and shared:
                 raise CopyError(
                     f"it holds a function that uses its {type(value).__name__}, but the function "
                     "of a copy uses the original's: make the function a method"
                 )
-            return f"again {number}"
+            return f"again {self._numbers[key]}"
         if key in self._open:
             return f"contains itself, {[*self._open].index(key)}"
         if key not in self._known:
             if not isinstance(value, (*_CODE, tuple, frozenset)):
-                self._numbers[key] = len(self._numbers), self._place
+                self._numbers[key] = len(self._numbers)
             self._open[key] = value
             place = self._place
             if isinstance(value, type | ModuleType):
@@ -183,7 +197,8 @@ class Fingerprint:
         if isinstance(value, np.ndarray):
             self._check_views(np.asarray(value))
         if kind is np.ndarray and not value.dtype.hasobject:
-            return ["array", repr(value.dtype), repr(value.shape), _hash(value.tobytes())]
+            layout = repr(value.dtype), repr(value.shape), repr(value.flags.fnc)
+            return ["array", *layout, _hash(value.tobytes())]
         if isinstance(value, ModuleType):
             if not is_users(value) and sys.modules.get(value.__name__) is value:
                 return ["module", value.__name__]
@@ -203,7 +218,9 @@ class Fingerprint:
                 return ["method", value.__name__, self.of(value.__self__)]
         if isinstance(value, CodeType):
             names = value.co_names, value.co_varnames, value.co_freevars
-            return ["code", value.co_code.hex(), repr(names), *self._each(*value.co_consts)]
+            counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount
+            form = repr((names, counts, value.co_flags, value.co_exceptiontable))
+            return ["code", value.co_code.hex(), form, *self._each(*value.co_consts)]
         if kind in _WRAPPERS or kind.__module__.startswith("numba."):
             functions = wrapped(value)
             if not any(functions):
@@ -255,9 +272,12 @@ class Fingerprint:
         file = values.get("__file__")
         if file is not None and is_user_file(file):
             self.files[file] = values.get("__package__") or ""
+        self.users |= file in self.files or values.get("__name__") == "__main__"
 
     def _object(self, value: Any) -> list[str]:
         """The parts of an object that pickle would store."""
+        hooks = [vars(kind).get(name) for kind in type(value).__mro__ for name in PICKLING]
+        self.own_pickling |= self._place != "code" and any(map(is_users, hooks))
         reduce = copyreg.dispatch_table.get(type(value))
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
         if isinstance(reduced, str):
@@ -277,12 +297,7 @@ class Fingerprint:
         if library or (file is not None and is_library_file(file)):
             return [f"{kind.__module__}.{kind.__qualname__}"]
         self._note(values)
-        own = {
-            name: item
-            for name, item in vars(kind).items()
-            # Others with such names describe the class, and Python adds some to it later.
-            if name not in _GENERATED and (not name.startswith("__") or callable(item))
-        }
+        own = {name: item for name, item in vars(kind).items() if name not in _GENERATED}
         above = self._each(type(kind), *kind.__bases__)
         return [kind.__qualname__, *above, *self._named(own)]
 

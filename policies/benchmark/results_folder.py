@@ -21,15 +21,15 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, remove_abandoned, writable_folder
+from fl_edge_env.files import atomic_path, file_name, remove_abandoned, writable_folder
 from policies.benchmark.run import code_hash
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LONGEST_NAME = 100
-MODELS = "models/*-seed-*.pt"  # the only results in a folder of their own
-_OURS = re.compile(rf"[\w-]+\.\w+|{re.escape(MODELS)}")
+# The models are the only results in a folder of their own.
+_OURS = re.compile(r"[\w-]+\.\w+|models/[\w.+-]+\*-seed-\*\.pt")
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,11 @@ def described(scenario: Scenario) -> dict[str, Any]:
     return {"scenario": fields, "lambda": scenario.lambda_, "V": scenario.V}
 
 
+def models_of(titles: Iterable[str]) -> list[str]:
+    """The patterns of the files with the final models of policies."""
+    return [f"models/{file_name(title)}*-seed-*.pt" for title in titles]
+
+
 def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
     """``runs/<scenario>``, followed by the options that change results and are not the default."""
     words = [Path(scenario).stem]
@@ -168,7 +173,7 @@ def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
             words.append(name if value else f"no-{name}")
         else:
             words += [name, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
-    name = re.sub(r"[^\w.+-]+", "-", "-".join(words))
+    name = file_name("-".join(words))
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return Path("runs") / name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import signal
 import sys
@@ -24,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fl_edge_env.checks import integer_at_least, one_of
-from fl_edge_env.files import reason
+from fl_edge_env.files import file_name, reason
 from policies.benchmark.attempt import Attempt, attempts_of
 from policies.benchmark.changes import NO_CODE
 from policies.benchmark.copies import dumps, loads
@@ -120,7 +119,7 @@ def _copy_models(attempts: Sequence[Attempt], models: Path) -> None:
         if model is None or not isinstance(run, Run) or not model.exists():
             continue
         models.mkdir(exist_ok=True)
-        name = re.sub(r"[^\w.+-]+", "-", run.title)
+        name = file_name(run.title)
         if titles.setdefault(name, run.title) != run.title:
             name += f"-{hashlib.sha256(run.title.encode()).hexdigest()[:8]}"
         shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")

@@ -17,7 +17,7 @@ from fl_edge_env.checks import is_integer
 from fl_edge_env.files import reason
 from policies.base import Policy, check_name, without_future
 from policies.benchmark.bounds import find_prices
-from policies.benchmark.fingerprint import CopyError, Fingerprint
+from policies.benchmark.fingerprint import PICKLING, CopyError, Fingerprint
 from policies.benchmark.run import BoundRun, Run, differences
 from policies.check_policy import beyond_seeds
 
@@ -104,7 +104,7 @@ class Setting:
             with suppress(Exception):  # what cannot be hashed has code all the same
                 fingerprint.of(policy)
             with suppress(Exception, SystemExit):  # the runs have shown these
-                why = beyond_seeds(policy, _ROUNDS) if fingerprint.files else ""
+                why = beyond_seeds(policy, _ROUNDS) if fingerprint.users else ""
             if why:
                 warnings.warn(
                     f"the results of {policy.name} depend on more than their seeds: it {why}",
@@ -152,10 +152,6 @@ def _check_system(run: Run) -> None:
         )
 
 
-# Methods with which a class says how to copy its objects.
-_HOOKS = "__getstate__", "__setstate__", "__deepcopy__", "__reduce__", "__reduce_ex__"
-
-
 def _check_copy(policy: Policy) -> None:
     """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
     try:
@@ -167,7 +163,7 @@ def _check_copy(policy: Policy) -> None:
             "Make locks, open files, generators and caches in reset, not before"
         ) from None
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
-    hooked = any(hook in vars(kind) for kind in kinds for hook in _HOOKS)
+    hooked = not all(PICKLING.isdisjoint(vars(kind)) for kind in kinds)
     alike = True
     try:
         Fingerprint(copied=True).of(policy)

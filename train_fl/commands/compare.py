@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -10,11 +11,11 @@ from rich.console import Console
 
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
-    MODELS,
     Kind,
     claimed,
     default_folder,
     described,
+    models_of,
     write_csv,
     write_text,
 )
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from train_fl.factory import TrainingEnvFactory
 
 _TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
-COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png", MODELS))
+COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png"))
 
 
 def compare(options: CompareOptions, console: Console) -> None:
@@ -44,8 +45,10 @@ def compare(options: CompareOptions, console: Console) -> None:
     folder = run.out or default_folder(name, given)
     given = {"scenario": name} | given
     stored = [described(setting.scenario)]
-    with claimed(folder, COMPARISON, given, stored, overwrite=run.overwrite):
-        models = folder / "models" if options.training.save_models else None
+    models = folder / "models" if options.training.save_models else None
+    saved = [] if models is None else models_of(run.title for run in setting.runs)
+    kind = replace(COMPARISON, results=(*COMPARISON.results, *saved))
+    with claimed(folder, kind, given, stored, overwrite=run.overwrite):
         (comparison,) = compare_settings(
             [setting], folder, progress_console(), models=models, **execution
         )

@@ -208,10 +208,23 @@ def network(seed):
 class Unused:
     pass
 
+def signed(many):
+    if many:
+        return lambda *gain: gain[0]
+    return lambda gain: gain[0]
+
+def marked_class(level):
+    class Marked(UniD):
+        __level__ = level
+    return Marked
+
 def policies(scenario):
     yield from (Mine(scenario), Twin(scenario), UniD(scenario), Lazy(scenario))
     yield from (kind(scenario) for kind in (at(0.1), at(0.9), called(1), called(2)))
     yield from (kind(scenario) for kind in (quiet(0.1), quiet(0.9)))
+    yield from (marked_class(level)(scenario) for level in (1, 2))
+    yield from (Holds(scenario, signed(many)) for many in (False, True))
+    yield from (Holds(scenario, np.ones((2, 2), order=order)) for order in "CF")
     yield from (seen(types.MappingProxyType({"a": level}))(scenario) for level in (1, 2))
     yield from (Holds(scenario, marked(level)) for level in (1, 2))
     yield from (Holds(scenario, nodes(cycle)) for cycle in (False, True))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,6 +68,21 @@ GLOBAL = """
 """
 
 
+NOTEBOOK = """
+import numpy as np
+from fl_edge_env import Allocation, Scenario
+from policies import UniS, evaluate
+
+class Learns(UniS):
+    seen = []
+
+    def decide(self, observation):
+        self.seen.append(1)
+        return super().decide(observation)
+
+scenario = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
+evaluate([Learns(scenario)], scenario, [0, 1], gaps=False)
+"""
 LATE = """n = 0
 
     def share(self, queue):
@@ -126,15 +144,31 @@ def test_evaluate__warns_of_what_seeds_do_not_determine(tmp_path, code, why):
     assert any(re.search(why, str(one.message)) for one in caught)
 
 
-def test_play_runs__keeps_nothing_of_a_helper_imported_later(tmp_path):
-    (tmp_path / "helper_of_mine.py").write_text("SHARE = 0.5\n")
-    code = (
-        "    def share(self, _):\n        from helper_of_mine import SHARE\n        return SHARE\n"
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("from helper_of_mine import Inner", "it imports helper_of_mine while it runs"),
+        ('Inner = type(make_policy(f"{HERE}/helper_of_mine.py:Inner", self.scenario))', "it loads"),
+    ],
+)
+def test_play_runs__keeps_nothing_of_a_helper_loaded_later(tmp_path, line, why):
+    (tmp_path / "helper_of_mine.py").write_text(
+        "from policies import UniS\n\nclass Inner(UniS):\n    half = 0.5\n"
+    )
+    code = f"    def share(self, _):\n        {line}\n        return Inner.half\n"
+    code += (
+        "\nimport pathlib\nfrom policies import make_policy\nHERE = pathlib.Path(__file__).parent\n"
     )
     with pytest.warns(RuntimeWarning) as caught:
         play_runs(runs_of(tmp_path, code), folder=tmp_path / "runs")
-    assert "it imports helper_of_mine while it runs" in str(caught[0].message)
+    assert why in str(caught[0].message)
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_evaluate__warns_in_a_notebook_whose_code_keeps_values():
+    options: dict[str, Any] = {"input": NOTEBOOK, "text": True, "capture_output": True}
+    done = subprocess.run([sys.executable, "-"], check=True, **options)
+    assert "keeps values for the next run" in done.stderr
 
 
 SHARED = """
@@ -144,6 +178,8 @@ SHARED = """
     def share(self, _):
         assert self.config is CONFIG is self.own[0] and self.unset is UNSET
         assert self.held[0] is LEVELS[1] and SPEED[self.held[0]] == 0.5
+        assert self.fastest is FASTEST and self.rules == [RULES["fast"], half]
+        assert isinstance(self.made, Made) and is_made(self)
         assert self.scenario is not SCENARIO
         return 0.5
 
@@ -152,10 +188,28 @@ SPEED = {LEVELS[1]: 0.5}
 UNSET = object()
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 
-class Own(Mine):
+
+def is_made(policy):
+    return isinstance(policy, Own)
+
+def made(base):
+    class Made(base):
+        pass
+    return Made
+
+Made = made(object)
+Level = collections.namedtuple("Level", "share")
+FASTEST = Level(1.0)
+RULES = {"fast": lambda gain: gain}
+half = (lambda gain: gain / 2)
+
+class Base(Mine):
     def __init__(self, _):
         super().__init__(SCENARIO)
         self.unset, self.held = UNSET, collections.deque([LEVELS[1]])
+        self.fastest, self.rules, self.made = FASTEST, [RULES["fast"], half], Made()
+
+Own = made(Base)
 """
 
 

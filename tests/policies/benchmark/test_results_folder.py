@@ -12,6 +12,7 @@ import pytest
 from filelock import FileLock
 
 from policies.benchmark import bounds
+from policies.benchmark.results_folder import models_of
 from train_fl.command_line import main
 from train_fl.commands.options import CompareOptions, OutputOptions
 
@@ -110,12 +111,16 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         assert call("compare", f"{more} --out {folder}")[0] == 0
     assert (folders["compare"] / "notes.csv").read_text() == "mine"
     (other / "models").mkdir()
-    for name in ("Uni-D-seed-0.pt", "agent.pt"):
+    for name in ("Uni-D-seed-0.pt", "agent.pt", "pretrained-seed-7.pt"):
         (other / "models" / name).touch()
+    config = json.loads((other / "config.json").read_text())
+    config["results"] += models_of(["Uni-D"])
+    (other / "config.json").write_text(json.dumps(config))
     for folder in (folders["leaderboard"], other):
         assert call("compare", f"--set mu=0.5 --out {folder} --overwrite")[0] == 0
         assert not [*folder.glob("leaderboard.*"), *folder.glob("models/Uni-D*")]
-    assert (other / "models" / "agent.pt").exists()
+    kept = {path.name for path in (other / "models").iterdir()}
+    assert kept == {"agent.pt", "pretrained-seed-7.pt"}
 
 
 @pytest.mark.parametrize(

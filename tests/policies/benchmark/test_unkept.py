@@ -220,8 +220,15 @@ class Counts:
         return inputs
 
 
-@pytest.mark.parametrize("state", ["server", "augment"])
-def test_play_runs__warns_of_a_task_that_remembers_runs(state):
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("server", "may be wrong, because its code or task keeps values"),
+        ("augment", "may be wrong, because its code or task keeps values"),
+        ("lock", "cannot check whether .* depend on other runs: .*lock"),
+    ],
+)
+def test_play_runs__warns_of_a_task_that_may_remember_runs(state, why):
     task = make_task("digits", num_devices=4, server=Momentum() if state == "server" else "fedavg")
     if state == "augment":
         task = replace(task, dataset=replace(task.dataset, augment=Counts()))
@@ -230,8 +237,9 @@ def test_play_runs__warns_of_a_task_that_remembers_runs(state):
     def make_env(_):
         return TrainingWrapper(gym.make("FLEdge-v0", scenario=system), task)
 
-    with pytest.warns(RuntimeWarning, match="may be wrong, because its code or task keeps values"):
-        play_runs([Run("Uni-D", UniD(system), system, (0,), make_env)])
+    policy = (Locked if state == "lock" else UniD)(system)
+    with pytest.warns(RuntimeWarning, match=why):
+        play_runs([Run("it", policy, system, (0,), make_env)])
 
 
 class Swallows(UniS):
@@ -416,13 +424,27 @@ class Tensors(Views):
         return super().decide(observation)
 
 
-@pytest.mark.parametrize("kind", [Views, Tensors])
-def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, tmp_path, monkeypatch):
+class Forgets(UniS):
+    """Leaves its cache out of pickles, as is usual."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self.cache = [seed]
+
+    def __getstate__(self):
+        return vars(self) | {"cache": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [(Views, "arrays that share"), (Tensors, "arrays that share"), (Forgets, "may lose values")],
+)
+def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     policy = kind(SCENARIO)
     checkpoint = Checkpoint("key", 1)
     env = gym.make("FLEdge-v0", scenario=SCENARIO)
-    with pytest.warns(RuntimeWarning, match="cannot write the checkpoint .* arrays that share"):
+    with pytest.warns(RuntimeWarning, match=f"cannot write the checkpoint .* {why}"):
         play(policy, env, SCENARIO, [0], checkpoint)
     assert not list(tmp_path.rglob("*.checkpoint"))
 

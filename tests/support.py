@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import signal
@@ -13,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from hypothesis import strategies as st
 
 from fl_edge_env import (
@@ -29,6 +28,8 @@ from fl_edge_env import (
 from fl_edge_env.channels import ChannelModel
 from fl_edge_env.streams import policy_seed
 from policies import Policy
+from policies.benchmark.records import Record
+from policies.benchmark.run import Run
 
 # A command in a process of its own, with short searches for prices: any prices give valid bounds.
 MAIN = (
@@ -36,20 +37,12 @@ MAIN = (
     "bounds._PRICE_ROUNDS, prices._STAGES = 50, (20,)\n"
     "from train_fl.command_line import main; main()"
 )
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
 ANY_SEED = st.integers(0, 2**32 - 1)
 # All reports of training.
 REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
-
-
-def example(name: str) -> ModuleType:
-    """A script of the examples as a module."""
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(EXAMPLES))
 
 
 def python(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -117,6 +110,19 @@ def played(policy: Policy, scenario: Scenario, seed: int = 0) -> list[dict[str, 
         policy.feedback(info)
         infos.append(info)
     return infos
+
+
+def run_of(policy: Policy, *seeds: int) -> Run:
+    """A run of a policy in its own scenario, under the seed 0 if none is given."""
+    return Run(policy.name, policy, policy.scenario, seeds or (0,))
+
+
+def assert_same_records(some: Sequence[Record], others: Sequence[Record]) -> None:
+    """Runs agree to the bit in their rounds and their accounts."""
+    for one, other in zip(some, others, strict=True):
+        pd.testing.assert_frame_equal(one.rounds, other.rounds, check_exact=True)
+        for values, same in zip(one.accounts, other.accounts, strict=True):
+            np.testing.assert_array_equal(values, same)
 
 
 def channel_of(kind: str, mean: float) -> ChannelModel:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support import ROOT
 from train_fl import command_line
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 # What a command holds that is not run here, and why.
 LEFT_OUT = {

@@ -10,9 +10,9 @@ import pytest
 
 from policies import POLICIES
 from policies.resources import RESOURCES
+from tests.support import ROOT
 from train_fl.command_line import main
 
-ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
 SLOW = dict.fromkeys(["README", "train_an_agent"], pytest.mark.slow)  # they train agents
 

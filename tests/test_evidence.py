@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from fl_edge_env import Scenario
 from policies.registry import make_policy
+from tests.support import ROOT
 from train_fl.commands.leaderboard_file import read_leaderboard
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-import evidence  # noqa: E402 - docs is no package
-from evidence_pages import FIGURES, PAGES, standings  # noqa: E402
+import evidence  # docs is no package
+from evidence_pages import FIGURES, PAGES, standings
 
 INDEX = evidence.index()
 LEADERBOARDS = {

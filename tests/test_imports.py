@@ -6,15 +6,13 @@ import importlib
 import tomllib
 from collections import Counter
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 
 import grimp
 import pytest
 
-from tests.support import python
+from tests.support import ROOT, python
 
-ROOT = Path(__file__).parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+from tests.support import ROOT
+
+sys.path.insert(0, str(ROOT / "docs"))
 
 import tour_notebook as tour
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import timeit
 from collections.abc import Callable, Iterable
@@ -18,7 +16,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.physics import time_and_energy
 from policies.p2 import solve_p2
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
-from tests.support import chosen
+from tests.support import chosen, python
 from train_fl import Dataset, Task, TrainingWrapper, make_task
 
 pytestmark = pytest.mark.benchmark
@@ -172,6 +170,5 @@ print(time.process_time())
 
 def test_solvers__compile_once(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    command = [sys.executable, "-c", USES_ALL_SOLVERS]
-    first, second = (float(subprocess.check_output(command)) for _ in range(2))
+    first, second = (float(python(USES_ALL_SOLVERS).stdout) for _ in range(2))
     print(f"all solvers compile in {first - second:.1f} s of processor time (target 10)")

@@ -12,7 +12,8 @@ import pytest
 
 from fl_edge_env import Allocation, ExponentialChannel, Scenario, physics
 from policies import LROA, Policy, evaluate, make_policy
-from tests.support import EXAMPLES, example
+from tests.scripts import example
+from tests.support import EXAMPLES
 
 
 @pytest.mark.parametrize("script", ["compare", "leaderboard", "reproduce_paper"])

@@ -11,7 +11,7 @@ import pytest
 from fl_edge_env.tasks import SEEDS, TASKS, normalized_score
 from policies.benchmark.bounds import outcome_path_bound, past_path_bound
 from policies.outcome import outcome_prices
-from tests.support import example
+from tests.scripts import example
 
 CHANGES = [{"num_rounds": 7}, {"scenario": "digits"}, {"softmax_scale": 1.0}, {"csi": "delayed"}]
 

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fl_edge_env import Scenario
 from policies import make_policy
-from policies.benchmark.run import Run, run_key
+from policies.benchmark.run import run_key
 from policies.benchmark.runner import play_runs
 from tests.policies import own_policies
+from tests.support import assert_same_records, run_of
 
 SCENARIO = Scenario.cifar10(num_devices=5, num_rounds=4)
 
@@ -30,12 +30,11 @@ def test_own_policy__from_a_file_runs_in_other_processes(mine):
     slow = make_policy(f"{mine}:Steady", SCENARIO, share=0.0)
     assert fast.name == "Steady"
     assert sys.modules["random"].__file__ != str(mine)
-    runs = [Run(policy.name, policy, SCENARIO, (0, 1)) for policy in (fast, slow)]
+    runs = [run_of(policy, 0, 1) for policy in (fast, slow)]
     assert len({run_key(run) for run in runs}) == 2
     here = play_runs(runs, workers=1)
     there = play_runs(runs, workers=2)
-    for first, second in zip(here, there, strict=True):
-        pd.testing.assert_frame_equal(first.rounds, second.rounds, check_exact=True)
+    assert_same_records(here, there)
     fast, slow = (played.rounds["elapsed_time"] for played in here)
     assert (fast < slow).all()
 
@@ -53,5 +52,4 @@ def test_own_selector__is_given_resources(mine):
     by_keyword = make_policy(f"{mine}:Last", SCENARIO, resources="static")
     assert static.name == by_keyword.name == "Last, static"
     assert make_policy(f"{mine}:Last", SCENARIO).name == "Last, dynamic"
-    run = Run(static.name, static, SCENARIO, (0, 1))
-    assert play_runs([run], workers=1)[0].rounds["never_seen"].iloc[-1] == 3
+    assert play_runs([run_of(static, 0, 1)], workers=1)[0].rounds["never_seen"].iloc[-1] == 3

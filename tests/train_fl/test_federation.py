@@ -6,7 +6,6 @@ import random
 import re
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +24,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, Context, Message, RecordDict
 from flwr.serverapp import strategy as server_side
 
+from tests.support import EXAMPLES
 from tests.train_fl.grid import (  # noqa: F401
     SCENARIO,
     TASK,
@@ -37,7 +37,6 @@ from tests.train_fl.grid import (  # noqa: F401
 )
 from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
-ROOT = Path(__file__).parents[2]
 ROUNDING = 2e-6  # of float32, after ten rounds of training
 
 
@@ -291,7 +290,7 @@ def test_strategy__refuses_wrong_use(call, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["lroa", "fedavg"])
 def test_flower_app__prints_the_rounds(name, capsys, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "examples" / "flower_app")
+    monkeypatch.syspath_prepend(EXAMPLES / "flower_app")
     from client_app import app as clients
     from server_app import app as server
 

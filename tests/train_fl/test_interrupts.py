@@ -16,9 +16,9 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import UniD, UniS
-from policies.benchmark.run import Run, run_key
+from policies.benchmark.run import run_key
 from policies.benchmark.runner import WorkerKilledError, play_runs
-from tests.support import MAIN, end_session, of_session, python
+from tests.support import MAIN, end_session, of_session, python, run_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # Where the tests run in the background, processes inherit that interrupts are ignored.
@@ -77,7 +77,12 @@ def assert_ends(process: subprocess.Popen[str], status: int, said: str) -> None:
         assert process.returncode == status, errors
         assert said in errors.splitlines()[-1]
     assert "Traceback" not in out + errors
-    deadline = time.monotonic() + 60
+    assert_nobody_left(process, 60)
+
+
+def assert_nobody_left(process: subprocess.Popen[str], seconds: float) -> None:
+    """No process of its session lives longer than this."""
+    deadline = time.monotonic() + seconds
     while left := of_session(process.pid):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
@@ -107,10 +112,7 @@ def test_workers__end_when_the_main_process_has_been_killed(start, cache):
     process = start(f"{LONG} --workers 2 --out out")
     wait_for_runs(process, cache)
     process.kill()
-    deadline = time.monotonic() + 30
-    while left := of_session(process.pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    assert_nobody_left(process, 30)
 
 
 SWALLOWED = """
@@ -218,12 +220,9 @@ def test_play_runs__a_killed_worker_leaves_finished_runs(tmp_path):
     scenario = Scenario.digits(num_devices=5, num_rounds=10)
     killed = Killed(scenario)
     killed.parent = os.getpid()
-    first = Run("it", UniS(scenario), scenario, (0,))
+    first = run_of(UniS(scenario))
     play_runs([first], folder=tmp_path)
-    runs = [
-        first,
-        *(Run(policy.name, policy, scenario, (0,)) for policy in (killed, UniD(scenario))),
-    ]
+    runs = [first, run_of(killed), run_of(UniD(scenario))]
     with pytest.raises(WorkerKilledError, match=r"killed a worker process.*--workers 1$"):
         play_runs(runs, folder=tmp_path, workers=2)
     assert (tmp_path / f"{run_key(first)}.npz").exists()

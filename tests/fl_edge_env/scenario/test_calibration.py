@@ -45,8 +45,7 @@ def test_scenario__warns_of_a_budget_at_the_nominal_point():
     with pytest.warns(UserWarning, match=r"within 0.148 J of .* 10.5 J: .* V = 0.38 J") as caught:
         Scenario.cifar10(energy_budget_j=10.5)
     assert caught[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         Scenario.cifar10(energy_budget_j=10.5, V=1e7)
         for name in PRESETS:
             Scenario.preset(name)
@@ -57,8 +56,7 @@ def test_scenario__warns_of_budgets_that_no_sampling_meets():
     scenario = Scenario.cifar10()
     _, energy = physics.time_and_energy(np.full(120, 0.1), scenario.f_min, scenario.p_min, scenario)
     least = float(energy[0]) * (1 - (1 - 1 / 120) ** 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         Scenario.cifar10(energy_budget_j=1.001 * least)
     with pytest.warns(UserWarning, match=r"no sampled decision meets .* cover 99.9 % of"):
         Scenario.cifar10(energy_budget_j=0.999 * least)

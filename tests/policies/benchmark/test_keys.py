@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import subprocess
 import sys
 import types
 from code import InteractiveInterpreter
@@ -20,6 +19,7 @@ from policies import LROA, UniD, UniS, make_policy
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.run import Run, code_hash, run_key
 from policies.benchmark.runner import play_runs
+from tests.support import python, run_of
 from train_fl import Dataset, TrainingEnvFactory, make_task
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
@@ -27,10 +27,6 @@ SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 
 def key_of(policy, scenario=SCENARIO, seeds=(0,), **more) -> str:
     return run_key(Run(policy.name, policy, scenario, seeds, **more))
-
-
-def run_of(policy, seed=0):
-    return Run(policy.name, policy, SCENARIO, (seed,))
 
 
 def test_keys__change_with_every_input_and_with_nothing_else():
@@ -246,7 +242,7 @@ def policies(scenario):
         yield from (seen(value)(scenario) for value in (helper, [helper], {1: helper}, space, made))
 """
 SCRIPT = """
-import runpy, sys, warnings
+import sys, warnings
 warnings.simplefilter("ignore")
 from fl_edge_env import Scenario
 from policies import make_policy
@@ -270,7 +266,6 @@ for name in names:
 @pytest.fixture
 def folders(tmp_path) -> list[Path]:
     files = {
-        "script.py": SCRIPT,
         "mine.py": MINE,
         "other.py": MINE + "\n",
         "near.py": "import helper\nfrom policies import UniD as Mine\n",
@@ -288,14 +283,8 @@ def folders(tmp_path) -> list[Path]:
 
 def keys_in(folder: Path, *names: str, seed: str = "0", path: str = "") -> list[list[str]]:
     """The keys of the policies in each of some files."""
-    done = subprocess.run(
-        [sys.executable, "script.py", *names],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path},
-    )
+    variables = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path}
+    done = python(SCRIPT, *names, cwd=folder, env=variables)
     assert done.returncode == 0, done.stderr
     return [line.split() for line in done.stdout.splitlines()]
 
@@ -362,7 +351,6 @@ def test_keys__change_with_the_code_of_what_a_file_imports(tmp_path):
     finder = FINDER.format(file=str(far / "__init__.py"), folder=str(far))
     (tmp_path / "over/under").mkdir(parents=True)
     (tmp_path / "sitecustomize.py").write_text(finder)
-    (tmp_path / "script.py").write_text(SCRIPT)
     path = f"{tmp_path}{os.pathsep}{tmp_path / 'site-packages'}"
     found = []
     for share in (1, 2):
@@ -436,15 +424,11 @@ def test_user_code__means_one_helper_of_a_name(folders, search):
         file.write_text(AT_ONCE.format(imported=imported))
     names = [f"{file}:Mine" for file in files]
     script = (
-        "import sys\nfrom fl_edge_env import Scenario\nfrom policies import make_policy\n"
+        "import sys, warnings\nwarnings.simplefilter('ignore')\n"
+        "from fl_edge_env import Scenario\nfrom policies import make_policy\n"
         "for name in sys.argv[1:]: make_policy(name, Scenario.digits())"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, *names],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(script, *names)
     assert "imports helper, which is" in done.stderr.splitlines()[-1]
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -23,6 +22,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.copies import copied
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import play_runs
+from tests.support import assert_same_records, run_of
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 HEAD = """
@@ -96,25 +96,25 @@ def runs_of(folder: Path, code: str, name: str = "Mine") -> list[Run]:
     file = folder / "mine.py"
     file.write_text(HEAD + code)
     policy = make_policy(f"{file}:{name}", SCENARIO)
-    return [Run(name, policy, SCENARIO, (seed,)) for seed in (0, 1)]
+    return [run_of(policy, seed) for seed in (0, 1)]
+
+
+def global_states() -> tuple[object, ...]:
+    """The states of the global generators."""
+    return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())  # noqa: NPY002
 
 
 def test_play_runs__global_generators_are_seeded(tmp_path):
     runs = runs_of(tmp_path, GLOBAL)
-    before = random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())  # noqa: NPY002
+    before = global_states()
     first = play_runs(runs, folder=tmp_path / "runs")
     assert len(list((tmp_path / "runs").iterdir())) == 2
-    assert before == (
-        random.getstate(),
-        torch.get_rng_state().tolist(),
-        str(np.random.get_state()),  # noqa: NPY002
-    )
+    assert before == global_states()
     for others in play_runs(runs[::-1])[::-1], play_runs(runs, workers=2):
-        for one, other in zip(first, others, strict=True):
-            pd.testing.assert_frame_equal(one.rounds, other.rounds)
+        assert_same_records(first, others)
     assert not first[0].rounds.reward.equals(first[1].rounds.reward)
     again = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
-    assert run_key(Run("Mine", again, SCENARIO, (0,))) == run_key(runs[0])
+    assert run_key(run_of(again)) == run_key(runs[0])
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,7 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
 )
 def test_evaluate__warns_of_what_seeds_do_not_determine(tmp_path, code, why):
     (run, _) = runs_of(tmp_path, f"    def share(self, _): return 0.5\n\n    {code}\n")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         evaluate([run.policy], SCENARIO, [0, 1], gaps=False)
     assert any(re.search(why, str(one.message)) for one in caught)
 

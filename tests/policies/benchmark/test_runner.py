@@ -15,10 +15,10 @@ import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
 from policies import LROA, UniD, UniS, evaluate, make_policy
-from policies.benchmark.records import Record
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.benchmark.setting import Setting
+from tests.support import assert_same_records, python, run_of
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +30,14 @@ def scenario() -> Scenario:
 def runs(scenario: Scenario) -> list[Run]:
     policies = [LROA(scenario), UniD(scenario), make_policy("random", scenario)]
     seeds = 0, 1, 2**64
-    return [Run(policy.name, policy, scenario, (seed,)) for policy in policies for seed in seeds]
-
-
-def assert_equal(left: list[Record], right: list[Record]) -> None:
-    assert len(left) == len(right)
-    for a, b in zip(left, right, strict=True):
-        pd.testing.assert_frame_equal(a.rounds, b.rounds, check_exact=True)
-        for one, other in zip(a.accounts, b.accounts, strict=True):
-            np.testing.assert_array_equal(one, other)
+    return [run_of(policy, seed) for policy in policies for seed in seeds]
 
 
 def test_play_runs__only_what_is_missing_or_damaged_is_run(runs, tmp_path):
     first = play_runs(runs, folder=tmp_path, workers=2)
     names = [f"{run_key(run)}.npz" for run in runs]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
-    assert_equal(first, play_runs(runs))
+    assert_same_records(first, play_runs(runs))
     whole = (tmp_path / names[1]).read_bytes()
     (tmp_path / names[0]).unlink()
     (tmp_path / names[1]).write_bytes(whole[: len(whole) // 2])
@@ -58,7 +50,7 @@ def test_play_runs__only_what_is_missing_or_damaged_is_run(runs, tmp_path):
     (tmp_path / names[4]).write_bytes((tmp_path / names[5]).read_bytes())
     for path in tmp_path.iterdir():
         os.utime(path, (0, 0))
-    assert_equal(play_runs(runs, folder=tmp_path), first)
+    assert_same_records(play_runs(runs, folder=tmp_path), first)
     again = [(tmp_path / name).stat().st_mtime > 0 for name in names]
     assert again == [True] * 5 + [False] * (len(runs) - 5)
     assert (tmp_path / names[1]).read_bytes() == whole
@@ -109,8 +101,7 @@ def test_play_runs__a_failure_is_one_line_and_stops_no_other(
     scenario, tmp_path, workers, kind, message
 ):
     names = f"{__file__}:{kind}", "uni-s", "uni-d"
-    policies = [make_policy(name, scenario) for name in names]
-    runs = [Run(policy.name, policy, scenario, (0,)) for policy in policies]
+    runs = [run_of(make_policy(name, scenario)) for name in names]
     message = rf"^1 run failed:\n{kind}, seeds \[0\]: {message}"
     with pytest.raises(RunsFailedError, match=message) as raised:
         play_runs(runs, folder=tmp_path, workers=workers)
@@ -119,7 +110,7 @@ def test_play_runs__a_failure_is_one_line_and_stops_no_other(
 
 
 def test_play_runs__names_ten_failures_at_most(scenario):
-    runs = [Run("Broken", Broken(scenario), scenario, (seed,)) for seed in range(12)]
+    runs = [run_of(Broken(scenario), seed) for seed in range(12)]
     with pytest.raises(RunsFailedError, match=r"^12 runs failed:\n(Broken.*\n){10}and 2 more$"):
         play_runs(runs)
 
@@ -204,12 +195,10 @@ def test_compare__on_two_nodes_finds_a_policys_neighbours(tmp_path):
     (folder / "mine.py").write_text(MINE.replace('"nodes"', repr(str(tmp_path / "nodes"))))
     policies = f"{folder / 'mine.py'}:Mine {folder / 'mine.py'}:Other"
     command = f"compare --rounds 3 --seeds 1 --no-train --policies {policies}"
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_NODES, *f"{command} --backend ray --workers 2".split()],
+    done = python(
+        TWO_NODES,
+        *f"{command} --backend ray --workers 2".split(),
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=300,
         env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
     )

@@ -6,7 +6,6 @@ import contextvars
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -25,14 +23,11 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
 from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
+from tests.support import assert_same_records, run_of
 from train_fl import TrainingWrapper, make_task
 from train_fl.server import ServerOptimizer
 
 SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
-
-
-def run_of(policy, seed=0):
-    return Run(policy.name, policy, SCENARIO, (seed,))
 
 
 class Quits(UniS):
@@ -162,8 +157,7 @@ def test_play_runs__other_processes_see_what_a_file_has_changed(tmp_path):
         "        return Allocation(f, self.scenario.p_max, q=1 / 4)\n",
     )
     here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
-    for one, other in zip(here, there, strict=True):
-        pd.testing.assert_frame_equal(one.rounds, other.rounds)
+    assert_same_records(here, there)
 
 
 def test_play_runs__keeps_nothing_of_changed_modules(tmp_path):
@@ -273,9 +267,7 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
         "        super().__init__(scenario)\n        self.rules = {'one': [lambda: 1]}\n"
         "        class Local: pass\n        self.kinds = (Local, Local())\n",
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        play_runs(runs, folder=tmp_path / "runs", workers=2)
+    play_runs(runs, folder=tmp_path / "runs", workers=2)  # a warning would be an error
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
@@ -373,8 +365,7 @@ def test_play_runs__has_each_class_once_in_every_process(tmp_path):
     (tmp_path / "rules_of_modes.py").write_text(RULES)
     runs = runs_of_file(tmp_path / "mine.py", MODES)
     here, there = (play_runs(runs, workers=workers) for workers in (1, 2))
-    for one, other in zip(here, there, strict=True):
-        pd.testing.assert_frame_equal(one.rounds, other.rounds)
+    assert_same_records(here, there)
 
 
 def test_play_runs__names_a_file_that_fails_in_other_processes(tmp_path):
@@ -476,8 +467,7 @@ def test_run_key__knows_methods_of_one_name(tmp_path):
     kinds = [make_policy(f"{file}:Mine", SCENARIO, mode=mode) for mode in ("fast", "slow")]
     assert len({run_key(run_of(policy)) for policy in kinds}) == 2
     here, there = (play_runs([*map(run_of, kinds)], workers=workers) for workers in (1, 2))
-    for one, other in zip(here, there, strict=True):
-        pd.testing.assert_frame_equal(one.rounds, other.rounds)
+    assert_same_records(here, there)
 
 
 def test_play_runs__warns_of_changes_that_others_do_not_see(tmp_path):

@@ -14,11 +14,10 @@ from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, Opportunistic, UniD, evaluate, make_policy
 from policies.report.ranking import ranked
 from tests.policies import own_policies
+from tests.support import ROOT
 from train_fl.commands import leaderboard
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
 from train_fl.commands.submission import QUICK
-
-ROOT = Path(__file__).parents[3]
 
 SYSTEM = """
 seeds = 3

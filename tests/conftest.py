@@ -68,6 +68,21 @@ def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", save)
 
 
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The pictures of a test, of which no file is written."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    return figures
+
+
+@pytest.fixture
+def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the solvers share even the smallest batch among four threads."""
+    monkeypatch.setattr("policies.solvers.inputs._WORTH_A_THREAD", 1)
+    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 4)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def short_searches() -> Iterator[tuple[int, tuple[int, ...]]]:
     """Search for prices in few rounds: any prices give valid bounds. Yields the usual numbers."""

@@ -40,6 +40,8 @@ MAIN = (
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 SMALL = Scenario.femnist(num_devices=5, cohort_size=3, num_rounds=6)
+# Of runs that take no time; its weights need no calibration.
+BRIEF = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 ANY_SEED = st.integers(0, 2**32 - 1)
 # All reports of training.
 REPORTS = {"report_gradients": True, "report_losses": True, "report_update_norms": True}
@@ -98,14 +100,14 @@ def missed(decision: Allocation, scenario: Scenario, sign: int = 1) -> Allocatio
     return replace(decision, **fields)
 
 
-def played(policy: Policy, scenario: Scenario, seed: int = 0) -> list[dict[str, Any]]:
-    """The infos of an episode."""
-    env = FLEdgeEnv(scenario)
+def played(policy: Policy, seed: int = 0) -> list[dict[str, Any]]:
+    """The infos of an episode in the policy's own scenario."""
+    env = FLEdgeEnv(policy.scenario)
     infos = []
     observation, info = env.reset(seed=seed)
     policy.reset(policy_seed(seed))
     policy.feedback(info)
-    for _ in range(scenario.num_rounds):
+    for _ in range(policy.scenario.num_rounds):
         observation, *_, info = env.step(policy.decide(observation))
         policy.feedback(info)
         infos.append(info)

@@ -21,6 +21,13 @@ def make(render_mode: str | None = "rgb_array", **fields: object) -> gym.Env:
     return gym.make("FLEdge-v0", render_mode=render_mode, **fields)
 
 
+def started(**fields: object) -> gym.Env:
+    """An environment at the start of an episode."""
+    env = make(**fields)
+    env.reset(seed=0)
+    return env
+
+
 def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
     """Height of the bars of a colour [px]: a row for each of 5 panels, a column for each device."""
     match = (frame == color).all(axis=-1)
@@ -32,10 +39,9 @@ def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["sampled", "chosen", "with bands"])
 def test_bars__are_as_high_as_what_they_stand_for(kind):
-    env = make()
+    env = started()
     rng = np.random.default_rng(0)
     scenario = env.unwrapped.scenario
-    env.reset(seed=0)
     f, p, q, band = (rng.uniform(0.5, 1.0, 12) for _ in range(4))
     f = f * scenario.f_max
     p = p * scenario.p_max
@@ -72,8 +78,7 @@ def test_bars__are_as_high_as_what_they_stand_for(kind):
 
 
 def test_title__tells_time_and_energy():
-    env = make()
-    env.reset(seed=0)
+    env = started()
     for _ in range(2):
         *_, info = env.step(np.zeros((3, 12), np.float32))
     title = _title(env.unwrapped.scenario, 2, env.unwrapped.last_round)
@@ -93,8 +98,7 @@ def test_rendering__does_not_change_the_episode():
 
 @pytest.mark.parametrize(("name", "value"), [("font.family", "STIXGeneral"), ("font.size", 20)])
 def test_picture__has_the_font_of_the_users_and_no_other_option(name, value):
-    env = make()
-    env.reset(seed=0)
+    env = started()
     before = env.render()
     with mpl.rc_context({name: value}):
         assert np.array_equal(env.render(), before) == (name != "font.family")
@@ -102,8 +106,7 @@ def test_picture__has_the_font_of_the_users_and_no_other_option(name, value):
 
 @pytest.mark.parametrize("devices", [1, 1000])
 def test_picture__of_any_number_of_devices_marks_the_cohort(devices):
-    env = make(num_devices=devices)
-    env.reset(seed=0)
+    env = started(num_devices=devices)
     before = env.render()
     assert not (before == COHORT).all(axis=-1).any()
     env.step(np.zeros((3, devices), np.float32))

@@ -89,8 +89,14 @@ def test_scenario__names_the_field_whatever_stands_in_it(name):
 
 # What takes arrays, and those that it takes.
 SYSTEM = Scenario(num_devices=3, cohort_size=3, f_min=0.1, f_max=1.0, p_min=0.1, p_max=1.0)
-FIELDS = {"f": np.ones(3), "p": np.ones(3), "cohort": np.arange(3), "first": np.array(2)}
-FIELDS |= {"weights": np.ones(3), "bandwidth": np.ones(3)}
+FIELDS = {
+    "f": np.ones(3),
+    "p": np.ones(3),
+    "cohort": np.arange(3),
+    "first": np.array(2),
+    "weights": np.ones(3),
+    "bandwidth": np.ones(3),
+}
 DATA = dict.fromkeys(["train_inputs", "test_inputs"], np.eye(3))
 DATA |= dict.fromkeys(["train_targets", "test_targets", "train_writers"], np.arange(3))
 SEEN = dict.fromkeys(["channel_gain", "queue", "available"], np.ones(3))

@@ -40,8 +40,14 @@ SYSTEM_OPTIONS = {
     "csi": lambda rng, _: str(rng.choice(["delayed", "participants"])),
 }
 # Means over the draw, which the server does not know where only participants are measured.
-OF_THE_DRAW = {"energy_expected", "latency", "penalty", "drift"}
-OF_THE_DRAW |= {"reward_latency", "reward_drift"}
+OF_THE_DRAW = {
+    "energy_expected",
+    "latency",
+    "penalty",
+    "drift",
+    "reward_latency",
+    "reward_drift",
+}
 OPTIONS = st.sets(st.sampled_from([*SYSTEM_OPTIONS, "first", "bandwidth", "weights"]))
 
 

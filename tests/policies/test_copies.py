@@ -67,8 +67,10 @@ def test_environments__copied_before_a_reset_differ(kind):
     assert not any(np.array_equal(one, other) for one, other in combinations(gains, 2))
 
 
-BUILT_WITH = ["scenario", "simulator", "softmax_scale", "scaling", "task"]
-BUILT_WITH += ["num_envs", "autoreset_mode"]
+BUILT_WITH = [
+    *("scenario", "simulator", "softmax_scale", "scaling", "task"),
+    *("num_envs", "autoreset_mode"),
+]
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -43,26 +43,26 @@ def test_over_selection__waits_for_ten_of_thirteen(cohort_size, first):
 def test_over_selection__counts_the_first_of_a_random_cohort():
     policy = waiting_for(3, MIXED, "static")
     random = make_policy("random:static", MIXED)
-    for info, other in zip(played(policy, MIXED), played(random, MIXED), strict=True):
+    for info, other in zip(played(policy), played(random), strict=True):
         assert set(info["cohort"]) == set(other["cohort"])
         slowest = other["cohort"][other["device_time"][other["cohort"]].argsort()]
         assert set(np.flatnonzero(info["late"])) == set(slowest[3:])
         assert info["round_time"] == other["device_time"][slowest[2]]
     there = MIXED.replace(availability=0.05)  # in most rounds fewer than three are
-    infos = played(waiting_for(3, there, "static"), there)
+    infos = played(waiting_for(3, there, "static"))
     assert min(in_time(info).sum() for info in infos) == 1
 
 
 def test_dynamic_resources__make_nobody_late_by_rounding():
     scenario = MIXED.replace(f_min=1e8)  # all can take as long as the slowest
     policy = waiting_for(2, scenario, "dynamic")
-    assert not any(info["late"].any() for info in played(policy, scenario)[20:])
+    assert not any(info["late"].any() for info in played(policy)[20:])
 
 
 def test_selectors__count_a_late_device_as_having_had_its_turn():
     scenario = MIXED.replace(deadline_s=4000.0)
     policy = make_policy("round-robin:static", scenario)
-    infos = played(policy, scenario)
+    infos = played(policy)
     late = sum(info["late"] for info in infos)
     assert late[:5].min() > 10
     turns = np.sum([np.bincount(info["cohort"], minlength=20) for info in infos], axis=0)
@@ -75,7 +75,7 @@ def test_records__count_those_who_came_in_time():
     table = evaluate([policy], scenario, [3, 4])
     share = []
     for seed, row in zip((3, 4), table.itertuples(), strict=True):
-        infos = played(policy, scenario, seed)
+        infos = played(policy, seed)
         came = sum(in_time(info) for info in infos)
         assert row.least_participation == pytest.approx(came.min() / 60 / 0.25)
         assert row.total_time == pytest.approx(infos[-1]["elapsed_time"])
@@ -90,9 +90,9 @@ def test_records__count_those_who_came_in_time():
 def test_opportunistic__is_near_its_bound_with_a_deadline():
     fast = MIXED.replace(num_devices=20, f_max=2e9, f_min=1e9, capacitance=2e-28)
     scenario = fast.replace(deadline_s=3000.0)
-    free = [info["round_time"] for info in played(Opportunistic(fast), fast)]
+    free = [info["round_time"] for info in played(Opportunistic(fast))]
     assert np.mean(np.array(free) > 3000.0) > 0.1
-    infos = played(Opportunistic(scenario), scenario)
+    infos = played(Opportunistic(scenario))
     assert np.mean([info["late"].any() for info in infos]) < 0.02
     assert max(info["round_time"] for info in infos) <= scenario.deadline_s
     table = evaluate([Opportunistic(scenario)], scenario, [0, 1])
@@ -110,7 +110,7 @@ def test_outcome_prices__meet_constraints_with_a_deadline():
     prices = outcome_prices(scenario)
     assert np.isfinite(prices.energy).all()
     assert np.isfinite(prices.participation).all()
-    infos = played(Opportunistic(scenario, prices=prices, step_scale=0.0), scenario)
+    infos = played(Opportunistic(scenario, prices=prices, step_scale=0.0))
     came = np.mean([in_time(info) for info in infos], axis=0)
     assert np.all(came[never] == 0)
     assert came[~never].min() > 0.1

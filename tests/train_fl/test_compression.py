@@ -82,24 +82,27 @@ def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
     np.testing.assert_array_equal(sent(compressor, update), expected)
 
 
+ROUNDED = "must be none or qsgd:BITS, as devices need every"
+
+
 @pytest.mark.parametrize(
-    ("compression", "message"),
+    ("field", "value", "message"),
     [
-        ("qsgd:0", "an integer from 1 to 16, the bits of a parameter, got 'qsgd:0'"),
-        ("topk:0", r"a number in \(0, 1\], the fraction of the parameters to keep, got 'topk:0'"),
-        ("topk:0.9", r"'topk:0.9' writes .* bits, more than the uncompressed model's 194880"),
-        ("qsdg:4", "must be none, qsgd:BITS, .* got 'qsdg:4': did you mean 'qsgd'"),
+        ("compression", "qsgd:0", "an integer from 1 to 16, the bits of a parameter, got 'qsgd:0'"),
+        ("compression", "topk:0", r"a number in \(0, 1\], the fraction of the .*, got 'topk:0'"),
+        (
+            "compression",
+            "topk:0.9",
+            "'topk:0.9' writes .* bits, more than the uncompressed .*194880",
+        ),
+        ("compression", "qsdg:4", "must be none, qsgd:BITS, .* got 'qsdg:4': did you mean 'qsgd'"),
+        ("download_compression", "topk:0.1", ROUNDED),
+        ("download_compression", "bits:100", ROUNDED),
     ],
 )
-def test_scenario__names_a_wrong_compression(compression, message):
+def test_scenario__names_a_wrong_compression(field, value, message):
     with pytest.raises(ValueError, match=message):
-        Scenario.digits(compression=compression)
-
-
-@pytest.mark.parametrize("compression", ["topk:0.1", "bits:100"])
-def test_scenario__rounds_downloads_alone(compression):
-    with pytest.raises(ValueError, match="must be none or qsgd:BITS, as devices need every"):
-        Scenario.digits(download_compression=compression)
+        Scenario.digits(**{field: value})
 
 
 def training(scenario: Scenario, **options) -> TrainingWrapper:

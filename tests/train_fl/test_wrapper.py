@@ -305,12 +305,9 @@ def test_run__that_trains_leaves_torch_as_it_was(scenario):
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, deterministic)
 
 
-LOST = {"availability": 0.3, "upload_failure": 0.5, "deadline_s": 3.2}
-
-
 def test_training_env__passes_gymnasiums_checker(scenario, task):
-    fields = LOST | {"objective": "outcome", "csi": "participants", "local_epochs": 1}
-    env = wrap(scenario.replace(**fields), task, **REPORTS)
+    lost = scenario.replace(availability=0.3, upload_failure=0.5, deadline_s=3.2, local_epochs=1)
+    env = wrap(lost.replace(objective="outcome", csi="participants"), task, **REPORTS)
     with pytest.warns(UserWarning, match="different from the unwrapped version"):
         check_env(env)
 

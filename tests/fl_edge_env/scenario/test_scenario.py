@@ -130,11 +130,18 @@ def test_copies__are_equal_and_stay_read_only():
 
 def test_equality__sees_every_field():
     scenario = Scenario.digits(num_devices=5, download_rate_bps=1e6)
-    others = {"latency": "round_time", "csi": "delayed", "channel": ExponentialChannel(mean=0.2)}
-    others |= {"csi": "participants", "objective": "outcome"}
-    others |= {"compression": "qsgd:4", "download_compression": "qsgd:8"}
-    others |= {"availability": 0.9, "upload_failure": 0.5}
-    others |= {"deadline_s": 100.0, "noise_density_w_hz": 1e-9}
+    others = {
+        "latency": "round_time",
+        "channel": ExponentialChannel(mean=0.2),
+        "csi": "participants",
+        "objective": "outcome",
+        "compression": "qsgd:4",
+        "download_compression": "qsgd:8",
+        "availability": 0.9,
+        "upload_failure": 0.5,
+        "deadline_s": 100.0,
+        "noise_density_w_hz": 1e-9,
+    }
     for name in (field.name for field in dataclasses.fields(Scenario)):
         value = getattr(scenario, name)
         other = others.get(name)

@@ -14,35 +14,32 @@ import numpy as np
 import pytest
 import torch
 
-from fl_edge_env import Scenario
 from policies import LROA, UniD, UniS, make_policy
 from policies.benchmark.fingerprint import Fingerprint
 from policies.benchmark.run import Run, code_hash, run_key
 from policies.benchmark.runner import play_runs
-from tests.support import python, run_of
+from tests.support import BRIEF, python, run_of
 from train_fl import Dataset, TrainingEnvFactory, make_task
 
-SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 
-
-def key_of(policy, scenario=SCENARIO, seeds=(0,), **more) -> str:
+def key_of(policy, scenario=BRIEF, seeds=(0,), **more) -> str:
     return run_key(Run(policy.name, policy, scenario, seeds, **more))
 
 
 def test_keys__change_with_every_input_and_with_nothing_else():
     given = [
-        (LROA(SCENARIO), SCENARIO, (0, 1)),
-        (LROA(SCENARIO, variant="paper"), SCENARIO, (0, 1)),
-        (UniD(SCENARIO), SCENARIO, (0, 1)),
-        (LROA(SCENARIO), SCENARIO.replace(mu=1.5), (0, 1)),
-        (LROA(SCENARIO), SCENARIO.replace(p_max=0.1 * (1 + 1e-15)), (0, 1)),
-        (LROA(SCENARIO), SCENARIO, (0, 2)),
+        (LROA(BRIEF), BRIEF, (0, 1)),
+        (LROA(BRIEF, variant="paper"), BRIEF, (0, 1)),
+        (UniD(BRIEF), BRIEF, (0, 1)),
+        (LROA(BRIEF), BRIEF.replace(mu=1.5), (0, 1)),
+        (LROA(BRIEF), BRIEF.replace(p_max=0.1 * (1 + 1e-15)), (0, 1)),
+        (LROA(BRIEF), BRIEF, (0, 2)),
     ]
     keys = [key_of(*each) for each in given]
     assert len(set(keys)) == len(keys)
     lroa = given[0][0]
     lroa.decide({"channel_gain": np.full(4, 0.1), "queue": np.ones(4)})
-    assert key_of(lroa, SCENARIO.replace(), (0, 1)) == keys[0]
+    assert key_of(lroa, BRIEF.replace(), (0, 1)) == keys[0]
 
 
 def test_keys__change_with_the_code_of_the_packages(monkeypatch, tmp_path):
@@ -51,7 +48,7 @@ def test_keys__change_with_the_code_of_the_packages(monkeypatch, tmp_path):
     for code in ("a = 1", "a = 2"):
         (tmp_path / "code.py").write_text(code)
         code_hash.cache_clear()
-        keys.append(key_of(UniS(SCENARIO)))
+        keys.append(key_of(UniS(BRIEF)))
     code_hash.cache_clear()
     assert keys[0] != keys[1]
 
@@ -81,7 +78,7 @@ def test_keys__change_with_data_augmentation_and_network(monkeypatch):
             return torch.nn.Sequential(torch.nn.Linear(2, width), slope, torch.nn.Linear(width, 2))
 
         task = make_task(dataset, num_devices=4, learning_rate=0.1, model=network)
-        factory = TrainingEnvFactory(SCENARIO, task).fitted()
+        factory = TrainingEnvFactory(BRIEF, task).fitted()
         return key_of(UniS(factory.scenario), factory.scenario, make_env=factory)
 
     monkeypatch.setenv("SLOPE", "0.1")
@@ -378,18 +375,18 @@ def test_keys__change_with_what_replaces_code_of_the_packages(monkeypatch):
         ("policies.uniform.static_resources", functools.wraps(UniS.decide)(lambda *_: 1)),
         ("policies.uniform.np", helper),
         ("policies.UniD", Mine),
-        ("policies.UniD", Mine(SCENARIO)),
+        ("policies.UniD", Mine(BRIEF)),
         ("fl_edge_env.FLEdgeVectorEnv.step", mine),
         ("fl_edge_env.FLEdgeVectorEnv.step", staticmethod(mine)),
         ("fl_edge_env.FLEdgeVectorEnv.step", property(mine)),
     ]
-    keys = [key_of(LROA(SCENARIO))]
+    keys = [key_of(LROA(BRIEF))]
     for place, value in given:
         with monkeypatch.context() as patch:
             patch.setattr(place, value)
-            keys.append(key_of(LROA(SCENARIO)))
+            keys.append(key_of(LROA(BRIEF)))
     assert len(set(keys)) == len(keys)
-    assert key_of(LROA(SCENARIO)) == keys[0]
+    assert key_of(LROA(BRIEF)) == keys[0]
 
 
 def test_fingerprint__of_fields_does_not_see_the_bytes_between():
@@ -407,12 +404,12 @@ def test_fingerprint__of_fields_does_not_see_the_bytes_between():
 def test_play_runs__keeps_nothing_of_a_changed_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from policies import UniS\n\nclass Mine(UniS):\n    pass\n")
-    policy = make_policy(f"{file}:Mine", SCENARIO)
+    policy = make_policy(f"{file}:Mine", BRIEF)
     before = key_of(policy)
     file.write_text(file.read_text() + "# more\n")
     assert key_of(policy) == before  # the code that is loaded
     with pytest.warns(RuntimeWarning, match="results of Mine, .* not kept, because .* has changed"):
-        play_runs([run_of(policy), run_of(UniD(SCENARIO))], folder=tmp_path / "records")
+        play_runs([run_of(policy), run_of(UniD(BRIEF))], folder=tmp_path / "records")
     assert not list((tmp_path / "records").glob(f"{before}.npz"))
 
 
@@ -445,6 +442,6 @@ def test_keys__of_a_notebook_change_with_the_code_of_its_classes(monkeypatch):
         monkeypatch.setitem(sys.modules, "__main__", module)
         vars(module)["UniD"] = UniD
         InteractiveInterpreter(vars(module)).runsource(CELL.format(value=value), symbol="exec")
-        return key_of(module.Mine(SCENARIO))
+        return key_of(module.Mine(BRIEF))
 
     assert key(1) == key(1) != key(2)

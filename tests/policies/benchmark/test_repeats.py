@@ -16,15 +16,13 @@ import numpy as np
 import pytest
 import torch
 
-from fl_edge_env import Scenario
 from policies import check_policy, evaluate, make_policy
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.copies import copied
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import play_runs
-from tests.support import assert_same_records, run_of
+from tests.support import BRIEF, assert_same_records, run_of
 
-SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 HEAD = """
 import collections, enum, random, threading
 import numpy as np, torch
@@ -95,7 +93,7 @@ def runs_of(folder: Path, code: str, name: str = "Mine") -> list[Run]:
     """Runs of two seeds of a class in a new file that ends with this code."""
     file = folder / "mine.py"
     file.write_text(HEAD + code)
-    policy = make_policy(f"{file}:{name}", SCENARIO)
+    policy = make_policy(f"{file}:{name}", BRIEF)
     return [run_of(policy, seed) for seed in (0, 1)]
 
 
@@ -113,7 +111,7 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
     for others in play_runs(runs[::-1])[::-1], play_runs(runs, workers=2):
         assert_same_records(first, others)
     assert not first[0].rounds.reward.equals(first[1].rounds.reward)
-    again = make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
+    again = make_policy(f"{tmp_path / 'mine.py'}:Mine", BRIEF)
     assert run_key(run_of(again)) == run_key(runs[0])
 
 
@@ -139,7 +137,7 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
 def test_evaluate__warns_of_what_seeds_do_not_determine(tmp_path, code, why):
     (run, _) = runs_of(tmp_path, f"    def share(self, _): return 0.5\n\n    {code}\n")
     with warnings.catch_warnings(record=True, action="always") as caught:
-        evaluate([run.policy], SCENARIO, [0, 1], gaps=False)
+        evaluate([run.policy], BRIEF, [0, 1], gaps=False)
     assert any(re.search(why, str(one.message)) for one in caught)
 
 
@@ -246,7 +244,7 @@ LAZY = """
 def test_evaluate__is_not_changed_by_its_own_checks(tmp_path):
     (run, _) = runs_of(tmp_path, LAZY)
     with pytest.warns(RuntimeWarning, match="keeps values for the next run"):
-        table = evaluate([run.policy], SCENARIO, [5], gaps=False)
+        table = evaluate([run.policy], BRIEF, [5], gaps=False)
     type(run.policy).first = None
     played = replace(run, seeds=(5,)).play()
     assert table["total_time"].iloc[0] == played.rounds["round_time"].sum()

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -25,21 +26,18 @@ COMMANDS = {
 
 
 @pytest.fixture
-def call(tmp_path, capsys, monkeypatch) -> Callable[[str, str], tuple[int, str]]:
-    """Run one of the commands with more options; gives its status and what it prints."""
+def call(tmp_path, capsys, monkeypatch) -> Callable[..., str]:
+    """Run one of the commands with more options, which ends as expected; gives what it prints."""
     monkeypatch.setenv("COLUMNS", "120")
     file = tmp_path / "settings.toml"
     setting = 'name = "it"\nscenario = "digits"\nnum_devices = 4\nrounds = 2\nseeds = 1\n'
     file.write_text(f'schedulers = ["uni-d"]\n[[settings]]\n{setting}')
 
-    def run(name: str, more: str) -> tuple[int, str]:
+    def run(name: str, more: str, *, refused: bool = False) -> str:
         arguments = COMMANDS[name].format(file=file)
-        status = 0
-        try:
+        with pytest.raises(SystemExit, match=r"^2$") if refused else nullcontext():
             main([name, *arguments.split(), *more.split(), "--workers", "1"])
-        except SystemExit as error:
-            status = error.code
-        return status, " ".join("".join(capsys.readouterr()).split())
+        return " ".join("".join(capsys.readouterr()).split())
 
     return run
 
@@ -51,22 +49,22 @@ def contents(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands__continue_in_their_folder(name, call, tmp_path, monkeypatch):
     folder = tmp_path / "results"
-    assert call(name, f"--out {folder}")[0] == 0
+    call(name, f"--out {folder}")
     before = contents(folder)
     for path in before:
         if path.parent == folder and path.suffix in (".csv", ".png", ".md"):
             path.unlink()
     (folder / "records" / f".part-0-{'0' * 16}.npz").touch()  # left by a killed command
     monkeypatch.setattr("policies.benchmark.run.play", None)  # a function would change the keys
-    assert call(name, f"--out {folder}")[0] == 0
+    call(name, f"--out {folder}")
     assert contents(folder) == before
 
 
 def test_paper__a_repeated_command_adds_table_and_figures(call, tmp_path):
     folder = tmp_path / "a_result"
-    assert call("compare", f"--out {folder}")[0] == 0
+    call("compare", f"--out {folder}")
     before = contents(folder)
-    assert call("compare", f"--out {folder} --latex --pdf")[0] == 0
+    call("compare", f"--out {folder} --latex --pdf")
     added = contents(folder).keys() - before.keys()
     assert {path.suffix for path in added} == {".tex", ".pdf"}
     assert r"\label{tab:a-result}" in (folder / "table.tex").read_text()
@@ -76,7 +74,7 @@ def test_paper__a_repeated_command_adds_table_and_figures(call, tmp_path):
 def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch):
     folders = {name: tmp_path / name for name in ("compare", "leaderboard")}
     for name, folder in folders.items():
-        assert call(name, f"--out {folder}")[0] == 0
+        call(name, f"--out {folder}")
     (folders["compare"] / "notes.csv").write_text("mine")
     mine = tmp_path / "mine"
     (mine / "config.json").mkdir(parents=True)
@@ -103,12 +101,11 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         before = contents(tmp_path)
         with monkeypatch.context() as patch:
             patch.setattr(bounds, "penalty_prices", lambda *_: pytest.fail("searched for prices"))
-            status, said = call(name, f"{more} --out {folder}")
-        assert (status, message in said) == (2, True), said
+            assert message in call(name, f"{more} --out {folder}", refused=True)
         assert contents(tmp_path) == before
     for more, folder in (("--set mu=0.5", folders["compare"]), ("", other)):
-        assert call("compare", f"{more} --out {folder} --overwrite")[0] == 0
-        assert call("compare", f"{more} --out {folder}")[0] == 0
+        call("compare", f"{more} --out {folder} --overwrite")
+        call("compare", f"{more} --out {folder}")
     assert (folders["compare"] / "notes.csv").read_text() == "mine"
     (other / "models").mkdir()
     for name in ("Uni-D-seed-0.pt", "agent.pt", "pretrained-seed-7.pt"):
@@ -117,7 +114,7 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
     config["results"] += models_of(["Uni-D"])
     (other / "config.json").write_text(json.dumps(config))
     for folder in (folders["leaderboard"], other):
-        assert call("compare", f"--set mu=0.5 --out {folder} --overwrite")[0] == 0
+        call("compare", f"--set mu=0.5 --out {folder} --overwrite")
         assert not [*folder.glob("leaderboard.*"), *folder.glob("models/Uni-D*")]
     kept = {path.name for path in (other / "models").iterdir()}
     assert kept == {"agent.pt", "pretrained-seed-7.pt"}
@@ -127,20 +124,20 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
     "edited", [5, ["*", "..", "", "records/*.npz", "models/*.pt", 3.5, ["a.csv"]]]
 )
 def test_folder__an_edited_configuration_removes_nothing_else(call, tmp_path, edited):
-    assert call("compare", f"--out {tmp_path}")[0] == 0
+    call("compare", f"--out {tmp_path}")
     config = tmp_path / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"results": edited}))
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "agent.pt").touch()
     before = contents(tmp_path)
-    assert call("compare", f"--out {tmp_path}")[0] == 0
+    call("compare", f"--out {tmp_path}")
     assert contents(tmp_path) | {config: b""} == before | {config: b""}
 
 
 def test_folder__is_that_of_the_home_and_its_tables_are_written(call, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert call("compare", "--out ~/it")[0] == 0
+    call("compare", "--out ~/it")
     assert (tmp_path / "it" / "summary.csv").read_text().count("\n") == 2
     assert not Path("~").exists()
 
@@ -152,12 +149,11 @@ def test_folder__is_looked_at_under_its_lock(call, tmp_path, monkeypatch):
 
     def late(lock, **options):
         monkeypatch.undo()
-        assert call("compare", f"--out {folder} --set mu=0.5")[0] == 0
+        call("compare", f"--out {folder} --set mu=0.5")
         return acquire(lock, **options)
 
     monkeypatch.setattr(FileLock, "acquire", late)
-    status, said = call("compare", f"--out {folder}")
-    assert status == 2
+    said = call("compare", f"--out {folder}", refused=True)
     assert "holds a comparison with different mu" in said
     assert (folder / "summary.csv").exists()
 
@@ -173,8 +169,7 @@ def test_folder__has_one_command_at_a_time(call, tmp_path):
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout.readline() == b"locked\n"
-        status, said = call("compare", f"--out {tmp_path}")
-        assert status == 2
+        said = call("compare", f"--out {tmp_path}", refused=True)
         assert f"another command is using {str(tmp_path)!r}: wait until" in said
         process.kill()
-    assert call("compare", f"--out {tmp_path}")[0] == 0
+    call("compare", f"--out {tmp_path}")

@@ -17,17 +17,14 @@ import numpy as np
 import pytest
 import torch
 
-from fl_edge_env import Scenario
 from policies import UniD, UniS, evaluate, make_policy
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
 from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
-from tests.support import assert_same_records, run_of
+from tests.support import BRIEF, assert_same_records, run_of
 from train_fl import TrainingWrapper, make_task
 from train_fl.server import ServerOptimizer
-
-SCENARIO = Scenario.digits(num_devices=4, num_rounds=3, lambda_=1.0, V=1.0)
 
 
 class Quits(UniS):
@@ -54,7 +51,7 @@ class Has(UniS):
 
 
 def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
-    runs = [run_of(kind(SCENARIO)) for kind in (UniD, Locked, Uses, Has)]
+    runs = [run_of(kind(BRIEF)) for kind in (UniD, Locked, Uses, Has)]
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match="results of .* are not kept") as caught:
             played = play_runs(runs, folder=tmp_path)
@@ -116,24 +113,22 @@ def test_run_key__cannot_be_made_of_what_no_key_covers(tmp_path, monkeypatch, be
     file.write_text(UNKEPT.format(before=before, body=body or "pass"))
     (tmp_path / "late.py").write_text("import pkgutil\n")
     with pytest.raises((TypeError, ValueError), match=why):
-        run_key(run_of(make_policy(f"{file}:Mine", SCENARIO)))
+        run_key(run_of(make_policy(f"{file}:Mine", BRIEF)))
 
 
 def test_play_runs__a_reset_that_ends_the_program_is_a_failure(tmp_path):
     with pytest.warns(RuntimeWarning, match="results of Quits"), pytest.raises(RunsFailedError):
-        play_runs([run_of(Quits(SCENARIO))], folder=tmp_path)
+        play_runs([run_of(Quits(BRIEF))], folder=tmp_path)
 
 
 def test_play_runs__refuses_two_runs_that_would_share_a_result(tmp_path):
-    runs = [Run(label, UniD(SCENARIO), SCENARIO, (0,)) for label in ("One", "Two")]
+    runs = [Run(label, UniD(BRIEF), BRIEF, (0,)) for label in ("One", "Two")]
     with pytest.raises(ValueError, match=r"^One, seeds \[0\], and Two, .* are the same run"):
         play_runs(runs, folder=tmp_path)
 
 
 def test_play_runs__plays_equal_runs_of_two_settings_once(tmp_path):
-    runs = [
-        Run("Uni-D", UniD(SCENARIO), SCENARIO, (0,), setting=setting) for setting in ("a", "b", "a")
-    ]
+    runs = [Run("Uni-D", UniD(BRIEF), BRIEF, (0,), setting=setting) for setting in ("a", "b", "a")]
     one, other = play_runs(runs[:2], folder=tmp_path)
     assert one is other
     with pytest.raises(ValueError, match="are the same run"):
@@ -143,7 +138,7 @@ def test_play_runs__plays_equal_runs_of_two_settings_once(tmp_path):
 def runs_of_file(path: Path, text: str) -> list[Run]:
     """Runs of two seeds of the class Mine in a file with this text."""
     path.write_text(text)
-    policy = make_policy(f"{path}:Mine", SCENARIO)
+    policy = make_policy(f"{path}:Mine", BRIEF)
     return [run_of(policy, seed) for seed in (0, 1)]
 
 
@@ -184,7 +179,7 @@ class Remembers(UniS):
 
 
 def test_play_runs__keeps_nothing_of_code_that_remembers_runs(tmp_path):
-    runs = [run_of(Remembers(SCENARIO), seed) for seed in (0, 1)]
+    runs = [run_of(Remembers(BRIEF), seed) for seed in (0, 1)]
     why = "keeps values for the next run|Remembers changed after its module was loaded"
     with pytest.warns(RuntimeWarning, match=why):
         play_runs(runs, folder=tmp_path)
@@ -226,7 +221,7 @@ def test_play_runs__warns_of_a_task_that_may_remember_runs(state, why):
     task = make_task("digits", num_devices=4, server=Momentum() if state == "server" else "fedavg")
     if state == "augment":
         task = replace(task, dataset=replace(task.dataset, augment=Counts()))
-    system = task.fit(SCENARIO)
+    system = task.fit(BRIEF)
 
     def make_env(_):
         return TrainingWrapper(gym.make("FLEdge-v0", scenario=system), task)
@@ -256,7 +251,7 @@ def ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c")
 def test_play_runs__keeps_nothing_after_a_swallowed_signal(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        play_runs([run_of(Swallows(SCENARIO))], folder=tmp_path)
+        play_runs([run_of(Swallows(BRIEF))], folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -324,7 +319,7 @@ def test_evaluate__refuses_policies_whose_copies_differ(tmp_path, line, why):
     file.write_text(COPIED.format(line=line))
     refused = pytest.raises(ValueError, match=f"Mine cannot be copied: it holds {why}")
     with refused if why else nullcontext():
-        evaluate([make_policy(f"{file}:Mine", SCENARIO)], SCENARIO, [0], gaps=False)
+        evaluate([make_policy(f"{file}:Mine", BRIEF)], BRIEF, [0], gaps=False)
 
 
 RULES = """
@@ -376,7 +371,7 @@ def test_play_runs__names_a_file_that_fails_in_other_processes(tmp_path):
     )
     runs = runs_of_file(tmp_path / "mine.py", code)
     with pytest.raises(RunsFailedError, match=r"cannot import .*mine\.py': OSError: only once"):
-        play_runs([*runs, run_of(UniS(SCENARIO))], workers=2)
+        play_runs([*runs, run_of(UniS(BRIEF))], workers=2)
 
 
 def test_changed_value__is_found_in_a_module_with_a_lock(tmp_path):
@@ -392,7 +387,7 @@ def test_changed_value__is_found_in_a_module_with_a_lock(tmp_path):
 def test_play_runs__keeps_nothing_of_changed_code_of_fledge(tmp_path, monkeypatch):
     monkeypatch.setattr("policies.benchmark.attempt.code_hash", lambda: "of edited files")
     with pytest.warns(RuntimeWarning, match="FLEdge's code has changed"):
-        play_runs([run_of(UniS(SCENARIO))], folder=tmp_path)
+        play_runs([run_of(UniS(BRIEF))], folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -432,11 +427,11 @@ class Forgets(UniS):
 )
 def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    policy = kind(SCENARIO)
+    policy = kind(BRIEF)
     checkpoint = Checkpoint("key", 1)
-    env = gym.make("FLEdge-v0", scenario=SCENARIO)
+    env = gym.make("FLEdge-v0", scenario=BRIEF)
     with pytest.warns(RuntimeWarning, match=f"cannot write the checkpoint .* {why}"):
-        play(policy, env, SCENARIO, [0], checkpoint)
+        play(policy, env, BRIEF, [0], checkpoint)
     assert not list(tmp_path.rglob("*.checkpoint"))
 
 
@@ -464,7 +459,7 @@ class Mine(UniS):
 def test_run_key__knows_methods_of_one_name(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(METHODS)
-    kinds = [make_policy(f"{file}:Mine", SCENARIO, mode=mode) for mode in ("fast", "slow")]
+    kinds = [make_policy(f"{file}:Mine", BRIEF, mode=mode) for mode in ("fast", "slow")]
     assert len({run_key(run_of(policy)) for policy in kinds}) == 2
     here, there = (play_runs([*map(run_of, kinds)], workers=workers) for workers in (1, 2))
     assert_same_records(here, there)
@@ -479,4 +474,4 @@ def test_play_runs__warns_of_changes_that_others_do_not_see(tmp_path):
         play_runs(runs, workers=2)
     (tmp_path / "mine.py").write_text(code + "# more\n")
     with pytest.warns(RuntimeWarning, match="mine.py' has changed since this process loaded it"):
-        make_policy(f"{tmp_path / 'mine.py'}:Mine", SCENARIO)
+        make_policy(f"{tmp_path / 'mine.py'}:Mine", BRIEF)

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario, physics
 from policies.outcome import RoundSolution, bound_rounds, solve_round
-from policies.solvers import inputs
 from tests.support import ANY_SEED
 
 # A deadline may be one that nobody meets.
@@ -29,6 +27,12 @@ def random_state(scenario: Scenario, seed: int, queue_scale: float = 1.0):
     time, energy = physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
     queue = queue_scale * rng.uniform(0, 2, shape) * time / (energy * scenario.cohort_size)
     return gain, queue, (queue * energy + time / scenario.cohort_size) * rng.uniform(-0.5, 2, shape)
+
+
+def random_states(scenario: Scenario, count: int, queue_scale: float = 1.0) -> list[np.ndarray]:
+    """As many states in a batch."""
+    states = [random_state(scenario, seed, queue_scale) for seed in range(count)]
+    return [np.stack(values) for values in zip(*states, strict=True)]
 
 
 @st.composite
@@ -190,8 +194,7 @@ def test_solve_round__finds_the_best_of_all_cohorts(problem):
 @pytest.mark.parametrize("queue_scale", [0.0, 0.1, 1.0, 10.0])
 def test_certificate__closes_in_the_paper_s_system(cohort_size, queue_scale):
     scenario = Scenario.cifar10(cohort_size=cohort_size)
-    states = [random_state(scenario, seed, queue_scale) for seed in range(40)]
-    solution = solve_round(*(np.stack(x) for x in zip(*states, strict=True)), scenario, V=1.0)
+    solution = solve_round(*random_states(scenario, 40, queue_scale), scenario, V=1.0)
     assert np.max(solution.gap) <= 1e-6
     assert np.all(solution.participates.sum(axis=1) <= min(cohort_size, 120))
 
@@ -199,9 +202,7 @@ def test_certificate__closes_in_the_paper_s_system(cohort_size, queue_scale):
 @pytest.mark.parametrize("tolerance", [1e-10, 1e-14])
 def test_certificate__is_tight_where_intervals_run_out(tolerance):
     scenario = Scenario.femnist(cohort_size=5)
-    states = [random_state(scenario, seed) for seed in range(4)]
-    states = map(np.stack, zip(*states, strict=True))
-    solution = solve_round(*states, scenario, V=1.0, tolerance=tolerance)
+    solution = solve_round(*random_states(scenario, 4), scenario, V=1.0, tolerance=tolerance)
     assert np.all(solution.gap <= max(tolerance, 1e-11))
     assert np.all(solution.gap >= 0)
 
@@ -227,13 +228,11 @@ def test_solve_round__absent_devices_might_as_well_not_exist(problem, seed):
         np.testing.assert_array_equal(getattr(whole, name)[there], getattr(alone, name))
 
 
+@pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize("masked", [False, True])
-def test_solve_round__batch_equals_its_rows(masked, monkeypatch):
-    monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
-    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
+def test_solve_round__batch_equals_its_rows(masked):
     scenario = Scenario.cifar10(num_devices=12, cohort_size=3)
-    states = [random_state(scenario, seed) for seed in range(6)]
-    gain, *queues = map(np.stack, zip(*states, strict=True))
+    gain, *queues = random_states(scenario, 6)
     rng = np.random.default_rng(0)
     mask = rng.random((6, 12)) < 0.4
     mask[:, 0] |= ~mask.any(axis=1)

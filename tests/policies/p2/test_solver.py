@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from fl_edge_env import Scenario, Simulator
 from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
-from policies.solvers import inputs
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 from tests.support import ANY_SEED
 
@@ -79,10 +77,9 @@ def test_solve_p2__never_above_the_cvxpy_route(preset):
     assert s.objective == pytest.approx(float(expected), rel=1e-12)
 
 
+@pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize("exact", [False, True])
-def test_solve_p2__batch_equals_single_bit_for_bit(exact, monkeypatch):
-    monkeypatch.setattr(inputs, "_WORTH_A_THREAD", 1)
-    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 4)
+def test_solve_p2__batch_equals_single_bit_for_bit(exact):
     scenario = Scenario.digits(mu=1e-3)
     states = [random_state(scenario, seed) for seed in range(20)]
     batch = solve_p2(*map(np.stack, zip(*states, strict=True)), scenario, exact=exact)

@@ -93,8 +93,12 @@ def test_accuracy__is_shown_until_all_runs_reach_the_target():
 
 
 def test_ranking__has_dots_in_the_order_of_the_table():
-    runs = {"two $x$": ([10.0, 20.0, 30.0], "ok"), "one": ([30.0, 40.0, 50.0], "ok")}
-    runs |= {"bad": ([1.0, 2.0, 3.0], "over budget"), "late": ([5.0, np.nan, 9.0], "ok")}
+    runs = {
+        "two $x$": ([10.0, 20.0, 30.0], "ok"),
+        "one": ([30.0, 40.0, 50.0], "ok"),
+        "bad": ([1.0, 2.0, 3.0], "over budget"),
+        "late": ([5.0, np.nan, 9.0], "ok"),
+    }
     rows = [
         {"policy": name, "seed": seed, "time_to_target": time, "total_time": 99.0, "status": status}
         | {"priced_time_to_target": 60 - time, "priced_time": 99.0}
@@ -120,9 +124,7 @@ def test_ranking__has_dots_in_the_order_of_the_table():
     assert axes.get_title() == "Total time"
 
 
-def test_legend__has_each_name_once_and_policies_first(monkeypatch, tmp_path, played):
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+def test_legend__has_each_name_once_and_policies_first(drawn, tmp_path, played):
     rounds = played.rounds.assign(status="ok")
     rounds = rounds.replace({"policy": {"LROA": "cost $x$", "Best channel, static": "no $"}})
     rounds.loc[rounds.policy == "Uni-S", "status"] = "over budget"

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 
 from policies.benchmark.comparison import Comparison
 from policies.report.ranking import ranked, ranked_overall, ranks
@@ -53,9 +52,7 @@ def test_overview__those_ok_in_most_settings_come_first():
     assert order == ["first", "last", "twice", "once", "few", "never"]
 
 
-def test_overview__has_no_row_of_who_ran_nowhere(monkeypatch, tmp_path):
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+def test_overview__has_no_row_of_who_ran_nowhere(drawn, tmp_path):
     left_out = {"b": "needs training", "c": "needs training"}
     boards = {
         "one": board({"a": (3, "ok"), "d": (1, "over budget, leaves out")}, left_out),

@@ -40,9 +40,9 @@ def candidates_of(scenario: Scenario, seed: int = 0, **given) -> Candidates:
     return Candidates(**(values | given))
 
 
-def cohorts_of(policy: Scheduler, scenario: Scenario, seed: int = 0) -> np.ndarray:
+def cohorts_of(policy: Scheduler, seed: int = 0) -> np.ndarray:
     """The cohorts of an episode, shape (rounds, K), and -1 for empty places."""
-    return np.array([info["cohort"] for info in played(policy, scenario, seed)])
+    return np.array([info["cohort"] for info in played(policy, seed)])
 
 
 def started(selector: Selector) -> Selector:
@@ -86,8 +86,8 @@ def test_random__gives_equal_shares_and_draws_by_the_seed():
     scenario = SMALL.replace(num_rounds=2000)
     policy = make_policy("random", scenario)
     share = 3 / 7
-    cohorts = cohorts_of(policy, scenario)
-    assert not np.array_equal(cohorts[:60], cohorts_of(policy, SMALL, seed=1))
+    cohorts = cohorts_of(policy)
+    assert not np.array_equal(cohorts[:60], cohorts_of(make_policy("random", SMALL), seed=1))
     counts = participations(cohorts, scenario)
     assert np.abs(counts / 2000 - share).max() < 4 * math.sqrt(share * (1 - share) / 2000)
 
@@ -95,7 +95,7 @@ def test_random__gives_equal_shares_and_draws_by_the_seed():
 @pytest.mark.parametrize("cohort_size", [1, 3, 7, 9])
 def test_round_robin__nobody_waits_longer_than_a_turn(cohort_size):
     scenario = SMALL.replace(cohort_size=cohort_size)
-    cohorts = cohorts_of(make_policy("round-robin", scenario), scenario)
+    cohorts = cohorts_of(make_policy("round-robin", scenario))
     turn = math.ceil(7 / cohort_size)
     for window in range(len(cohorts) - turn + 1):
         assert set(cohorts[window : window + turn].ravel()) - {-1} == set(range(7))
@@ -143,16 +143,16 @@ def test_quickest__takes_the_least_time_within_its_energy(budget):
 
 def test_quickest__at_a_large_constant_all_take_turns():
     policy = make_policy("quickest", SMALL)
-    counts = participations(cohorts_of(policy, SMALL), SMALL)
+    counts = participations(cohorts_of(policy), SMALL)
     assert 1 < np.ptp(counts) < 9
     policy = make_policy("quickest", SMALL, catch_up=1e9)
-    for window in np.split(cohorts_of(policy, SMALL)[:56], 8):  # three turns of seven rounds
+    for window in np.split(cohorts_of(policy)[:56], 8):  # three turns of seven rounds
         assert np.all(participations(window, SMALL) == 3)
 
 
 def test_quickest__groups_of_like_devices_take_turns():
     scenario = Scenario.phones(num_devices=8, num_rounds=40)
-    cohorts = np.sort(cohorts_of(make_policy("quickest", scenario, groups=4), scenario), axis=1)
+    cohorts = np.sort(cohorts_of(make_policy("quickest", scenario, groups=4)), axis=1)
     speed = np.argsort(scenario.f_max)
     assert {tuple(each) for each in cohorts} == {
         tuple(sorted(pair)) for pair in speed.reshape(4, 2)
@@ -343,14 +343,14 @@ def test_scheduler__a_rule_of_ones_own_is_one_method():
     policy = Scheduler(Lowest(SMALL), resources=fast)
     assert policy.name == "Lowest, fast"
     check_policy(policy)
-    counts = participations(cohorts_of(policy, SMALL), SMALL)
+    counts = participations(cohorts_of(policy), SMALL)
     assert counts.max() - counts.min() <= 1  # the lowest energy queue is the one longest unused
 
 
 def test_scheduler__asks_a_selector_s_own_rule_once():
-    selector = Quickest(SMALL)
+    selector = Quickest(SMALL.replace(num_rounds=5))
     own = selector.resources
     asked = []
     selector.resources = lambda *state: asked.append(state) or own(*state)
-    played(Scheduler(selector), SMALL.replace(num_rounds=5))
+    played(Scheduler(selector))
     assert len(asked) == 5

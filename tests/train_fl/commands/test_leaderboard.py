@@ -168,6 +168,8 @@ rounds = 1
 num_devices = 6
 local_epochs = 1
 """
+# There is no need to train for a setting in which nobody has a rank.
+UNTRAINED = TINY.replace("train = true\ntarget_accuracy = 0.01\n", "")
 # The last always chooses the same two devices in a batch of ten.
 MORE = """
 from policies import Opportunistic
@@ -211,9 +213,7 @@ def suite(tmp_path, monkeypatch) -> pd.DataFrame:
 
 @pytest.mark.usefixtures("suite", "plain_pictures")
 def test_suite__fresh_seeds_rank_newcomers_among_stored(call, monkeypatch):
-    # No need to train for a setting in which nobody has a rank.
-    untrained = TINY.replace("train = true\ntarget_accuracy = 0.01\n", "")
-    Path("suites/tiny.toml").write_text(untrained)
+    Path("suites/tiny.toml").write_text(UNTRAINED)
     draws = iter([1000, 2000])
     monkeypatch.setattr("secrets.randbelow", lambda _: next(draws))
     command = "leaderboard tiny mine.py:Twin mine.py:Fitted --workers 1 --out out"
@@ -244,8 +244,7 @@ def quick(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("quick", "plain_pictures")
 def test_quick__has_the_rows_of_a_full_run_and_no_rank(suite, call, monkeypatch):
-    untrained = TINY.replace("train = true\ntarget_accuracy = 0.01\n", "")
-    Path("suites/tiny.toml").write_text(untrained)
+    Path("suites/tiny.toml").write_text(UNTRAINED)
     whole = {}
     full = leaderboard.verdicts
 

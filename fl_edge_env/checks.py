@@ -29,6 +29,11 @@ def is_real(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def is_line(value: object) -> TypeGuard[str]:
+    """True if `value` is a text of one line that is not blank."""
+    return isinstance(value, str) and value.strip() != "" and value.isprintable()
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the closest known name, or nothing if none is close."""
     nearest = difflib.get_close_matches(name, list(known), n=1)

@@ -55,14 +55,13 @@ def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArra
 
 def energy_excess(
     participation: FloatArray, device_energy: FloatArray, system: System
-) -> tuple[FloatArray, FloatArray]:
-    """Expected energy ``pi_n E_n`` and its excess over the budget a_n [J], equation (20).
+) -> FloatArray:
+    """Excess a_n of the expected energy ``pi_n E_n`` over the budget [J], equation (20).
 
     `participation` is the probability that each device takes part: pi_n of equation (16), or 1 for
     the devices of a chosen cohort and 0 for the others. All have shape (..., N).
     """
-    energy_expected = participation * device_energy
-    return energy_expected, energy_expected - system.energy_budget_j
+    return participation * device_energy - system.energy_budget_j
 
 
 def next_queue(queue: FloatArray, excess: FloatArray) -> FloatArray:
@@ -106,7 +105,7 @@ def objective(
     Unavailable devices must have q = 0 and do not enter the sampling error.
     """
     participation = physics.participation_probability(q, system.cohort_size)
-    _, excess = energy_excess(participation, device_energy, system)
+    excess = energy_excess(participation, device_energy, system)
     error = sampling_error(q, system.weights, available)
     penalty = latency(device_time, q, system) + system.lambda_ * error
     return system.V * penalty + drift(queue, excess)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_edge_env import Allocation, Scenario, TraceChannel
+from fl_edge_env.checks import is_line
 from fl_edge_env.typing import FloatArray
 
 
@@ -23,14 +24,22 @@ def without_future(scenario: Scenario) -> Scenario:
     check_scenario(scenario)
     if not isinstance(scenario.channel, TraceChannel):
         return scenario
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the original scenario has warned already
+    with warnings.catch_warnings(action="ignore"):  # the original scenario has warned already
         return scenario.replace(channel=scenario.channel.unordered())
+
+
+def checked_decision(policy: Policy, decision: object) -> Allocation:
+    """Return what a policy has decided; `ValueError` if this is not an `Allocation`."""
+    # A tuple would pass as a point of the box, and a subclass may misreport its fields.
+    if type(decision) is not Allocation:
+        kind = type(decision).__name__
+        raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
+    return decision
 
 
 def check_name(name: object) -> None:
     """Raise `ValueError` unless this is a text of one line."""
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+    if not is_line(name):
         raise ValueError(f"the name of a policy must be a text of one line, got {name!r}")
 
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fl_edge_env import Allocation, FLEdgeVectorEnv
+from fl_edge_env import FLEdgeVectorEnv
 from fl_edge_env.streams import policy_seed
 from fl_edge_env.typing import FloatArray
-from policies.base import Policy
+from policies.base import Policy, checked_decision
 from policies.benchmark.copies import copied
 from policies.global_random import seeded
 
@@ -101,10 +101,7 @@ def _episode(
     policy.feedback(MappingProxyType(info))
     decisions = []
     for _ in range(rounds):
-        decision: object = policy.decide(MappingProxyType(observation))
-        if type(decision) is not Allocation:
-            kind = type(decision).__name__
-            raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
+        decision = checked_decision(policy, policy.decide(MappingProxyType(observation)))
         try:
             decision = copy.deepcopy(decision.of_shape(observation["queue"].shape))
             observation, *_, info = env.step(decision)

@@ -35,7 +35,7 @@ def calibrate(system: System, *, lambda_: float | None, V: float | None) -> tupl
         if V is None:
             uniform = np.full(system.num_devices, 1.0 / system.num_devices)
             participation = physics.participation_probability(uniform, system.cohort_size)
-            _, excess_0 = lyapunov.energy_excess(participation, device_energy, system)
+            excess_0 = lyapunov.energy_excess(participation, device_energy, system)
             square = float(np.mean(excess_0**2))
             V = system.nu * square / (time_0 + lambda_ * error_0)
             _warn_of_collapse(V, float(np.sqrt(square)), system.energy_budget_j)

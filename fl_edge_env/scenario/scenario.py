@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -210,19 +210,17 @@ class Scenario:
                 self._set(name, presets.check_number(value, name))
             elif each.type == "int":
                 self._set(name, positive_integer(name, value))
-            elif each.type == "float":
-                self._set(name, number_in(allowed, name, value))
             elif each.type == "PerDevice":
                 self._set(name, per_device(name, value, self.num_devices, allowed))
-            elif each.type == "Any" and value is not None:
+            elif each.type == "float" or (each.type == "Any" and value is not None):
                 self._set(name, number_in(allowed, name, value))
             elif name in _WORDS:
                 one_of(name, value, _WORDS[name])
         for name, other in _EITHER.items():
             given = f"{name} = {getattr(self, name)} and {other} = {getattr(self, other)}"
-            if getattr(self, name) is None or getattr(self, other) == getattr(type(self), other):
-                continue
-            raise ValueError(f"{name} replaces {other}: give one of them, got {given}")
+            default = getattr(type(self), other)
+            if getattr(self, name) is not None and getattr(self, other) != default:
+                raise ValueError(f"{name} replaces {other}: give one of them, got {given}")
         self._set("_given", {n: getattr(self, n) for n in ("lambda_", "V", "noise_power_w")})
         if self.noise_density_w_hz is not None:
             noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
@@ -410,7 +408,7 @@ class Scenario:
     def __hash__(self) -> int:
         return hash((self.num_devices, self.cohort_size, self.model_bits, self.mu, self.nu))
 
-    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Scenario], tuple[dict[str, Any]]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _from_fields, (self.to_dict(),)
 
     _given: ClassVar[dict[str, float | None]]  # calibrated or derived fields, None if not given
@@ -489,8 +487,7 @@ def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_fields(fields: dict[str, Any]) -> Scenario:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the original has warned
+    with warnings.catch_warnings(action="ignore"):  # the original has warned
         return Scenario(**fields)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fl_edge_env import Scenario, Simulator, physics
+from fl_edge_env import Scenario, Simulator
 from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.lyapunov import participation_target
@@ -93,16 +93,13 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     """
     integer_at_least(0, "seed", seed)
     price_seed, _ = np.random.SeedSequence(seed).spawn(2)
-    device_time, _ = physics.time_and_energy(
-        scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario
-    )
-    penalty = float(np.mean(device_time)) + scenario.lambda_
+    penalty = scenario.mean_time + scenario.lambda_
     V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
     rounds = _PRICE_NUMBERS // scenario.num_devices
     rounds = min(_PRICE_ROUNDS, max(_LEAST_PRICE_ROUNDS, rounds))
     # The bound's objective with full information, for every scenario.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the original scenario has warned already
+    # The original scenario has warned already.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         system = scenario.replace(
             num_rounds=rounds,
             csi="full",
@@ -221,10 +218,8 @@ def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> Flo
     devices if devices drop out. Failed uploads have no effect. For late devices, see
     `bound_rounds`.
     """
-    bounds = []
     blocks = episode_states(scenario, seed, block_rounds=_block_rows(scenario))
-    for gains, available in blocks:
-        bounds.append(_bound_outcomes(gains, prices, scenario, available))
+    bounds = [_bound_outcomes(gains, prices, scenario, there) for gains, there in blocks]
     return np.concatenate(bounds)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_real
+from fl_edge_env.checks import PROBABILITY, is_real, number_in
 from policies.base import Policy
 
 if TYPE_CHECKING:
@@ -92,10 +92,9 @@ def check_target(target_accuracy: object) -> None:
     """Raise `ValueError` for an accuracy outside (0, 1], such as a percentage."""
     if target_accuracy is None:
         return
-    if not is_real(target_accuracy):
-        raise ValueError(f"target_accuracy must be a number in (0, 1], got {target_accuracy!r}")
-    if 0 < target_accuracy <= 1:
-        return
-    per_cent = f": {target_accuracy:g} % is {target_accuracy / 100:g}"
-    instead = per_cent if 1 < target_accuracy <= 100 else ""
-    raise ValueError(f"target_accuracy must lie in (0, 1], got {target_accuracy!r}{instead}")
+    if is_real(target_accuracy) and 1 < target_accuracy <= 100:
+        raise ValueError(
+            f"target_accuracy must lie in (0, 1], got {target_accuracy!r}: {target_accuracy:g} % "
+            f"is {target_accuracy / 100:g}"
+        )
+    number_in(PROBABILITY, "target_accuracy", target_accuracy)

@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Scenario
 from fl_edge_env.files import reason
 from fl_edge_env.streams import policy_seed
-from policies.base import Policy
+from policies.base import Policy, checked_decision
 from policies.benchmark.bounds import Prices
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.records import Record, Recorder
@@ -75,11 +75,7 @@ def play(
         policy.feedback(info)
     for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
-        decision: object = policy.decide(observation)
-        # A tuple would pass as a point of the box, and a subclass may misreport its fields.
-        if type(decision) is not Allocation:
-            kind = type(decision).__name__
-            raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
+        decision = checked_decision(policy, policy.decide(observation))
         # Made anew, because its cached participants may be others than its cohort.
         decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)

@@ -158,10 +158,6 @@ def _legend(part: Figure | SubFigure, figure: Figure) -> None:
         text.set_parse_math(False)  # "$" in a name is no formula
 
 
-def _time_average(values: pd.DataFrame) -> pd.DataFrame:
-    return values.expanding().mean()
-
-
 _Style: TypeAlias = dict[str, Any]  # keywords of a line
 
 
@@ -210,7 +206,7 @@ def _note(axes: Axes, label: str, **look: Any) -> None:
 def draw_average(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
     """The running time average of a column, for each policy over rounds."""
     for style, (values,) in _curves(rounds, column):
-        _draw_runs(axes, style, _time_average(values))
+        _draw_runs(axes, style, values.expanding().mean())
     axes.set_xlabel("round")
 
 

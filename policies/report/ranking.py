@@ -12,6 +12,11 @@ from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
 
 
+def by_seed(summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The runs of each policy, in order of appearance, with their seeds as the index."""
+    return {name: group.set_index("seed") for name, group in by_policy(summary)}
+
+
 def is_ok(runs: pd.DataFrame) -> bool:
     """Whether the policy of these runs meets its constraints."""
     return bool((runs["status"] == OK).all())
@@ -43,7 +48,7 @@ def ranks(summary: pd.DataFrame) -> dict[str, tuple[int, int, int]]:
     Two policies tie if the 95 % interval of their ratio, paired by seed, contains 1. A single seed
     separates all.
     """
-    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
+    runs = by_seed(summary)
     time = ranking_column(summary)
     names = [name for name in ranked(summary) if is_ok(runs[name])]
     found = {name: [place, 1, len(names)] for place, name in enumerate(names, 1)}

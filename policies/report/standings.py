@@ -17,9 +17,8 @@ import pandas as pd
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
 from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_SHORT
-from policies.benchmark.summary import by_policy
 from policies.report.figures import Dot, Mark, draw_dots, log_ticks, save_figure, wrapped
-from policies.report.ranking import is_ok, ranked, ranked_overall, ranking_column, ranks
+from policies.report.ranking import by_seed, is_ok, ranked, ranked_overall, ranking_column, ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +60,7 @@ def standings(comparison: Comparison) -> pd.DataFrame:
     run is NaN. The columns are the same in every setting.
     """
     summary = comparison.summary
-    runs = {name: group.set_index("seed") for name, group in by_policy(summary)}
+    runs = by_seed(summary)
     names = ranked(summary)
     time = ranking_column(summary)
     found = ranks(summary)
@@ -124,7 +123,7 @@ def _draw_setting(
     axes: Axes, name: str, comparison: Comparison, order: Sequence[str], first: bool
 ) -> None:
     """The panel of a setting: a row for each scheduler, from the best at the top."""
-    runs = {policy: group.set_index("seed") for policy, group in by_policy(comparison.summary)}
+    runs = by_seed(comparison.summary)
     time = ranking_column(comparison.summary)
     reached = [policy for policy in ranked(comparison.summary) if runs[policy][time].notna().all()]
     reference = _REFERENCE if _REFERENCE in reached else next(iter(reached), _REFERENCE)

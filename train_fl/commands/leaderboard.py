@@ -42,7 +42,6 @@ from train_fl.commands.submission import (
     beside_stored,
     fresh_seeds,
     newcomers,
-    on_fresh_seeds,
     quick_lines,
     verdict_lines,
     verdicts,
@@ -130,7 +129,7 @@ def leaderboard(options: Options, console: Console) -> None:
             if not options.quick:
                 seeds = fresh_seeds(folder, options.fresh_seed, stored)
                 read = beside_references(read)
-                settings = on_fresh_seeds([_setting(one, stored) for one in read], seeds)
+                settings = [replace(_setting(one, stored), seeds=seeds) for one in read]
         results = compare_settings([*known, *settings], folder, progress_console(), **execution)
         again = {one.name: result for one, result in zip(known, results, strict=False)}
         board = {

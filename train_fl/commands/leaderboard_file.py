@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pandas as pd
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import did_you_mean
+from fl_edge_env.checks import did_you_mean, is_line
 from fl_edge_env.files import as_value_error, read_text, user_path
 from policies import benchmark
 from train_fl.commands.options import (
@@ -101,7 +101,7 @@ def _setting(
     defaults: dict[str, Any], table: dict[str, Any], file: str, data_dir: Path
 ) -> FileSetting:
     name = table.get("name")
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+    if not is_line(name):
         raise ValueError(f"a setting of {file} needs a name in one line, got {name!r}")
     where = f"setting {name!r}"
     own = _checked(table, ("name", *SETTING_KEYS, "schedulers"), where)

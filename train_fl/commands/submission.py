@@ -12,10 +12,8 @@ import pandas as pd
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, relative_interval
 from policies.benchmark.results_folder import write_text
-from policies.benchmark.setting import Setting
 from policies.benchmark.status import OK
-from policies.benchmark.summary import by_policy
-from policies.report.ranking import is_ok, ranking_column
+from policies.report.ranking import by_seed, is_ok, ranking_column
 from policies.report.tables import rank_text
 from train_fl.commands.leaderboard_file import FileSetting
 from train_fl.commands.settings import PolicySpec, make_run
@@ -109,11 +107,6 @@ def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> range:
     return seeds
 
 
-def on_fresh_seeds(settings: Sequence[Setting], seeds: range) -> list[Setting]:
-    """The settings under fresh seeds, without bounds."""
-    return [replace(setting, seeds=seeds, bounded=False) for setting in settings]
-
-
 def verdicts(
     stored: pd.DataFrame,
     left_out: Mapping[str, Sequence[str]],
@@ -128,17 +121,17 @@ def verdicts(
             continue
         known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
         time = ranking_column(fresh[setting].summary)
-        now = _by_seed(fresh[setting].summary)
-        before = _by_seed(known) | _by_seed(again[setting].summary)
+        now = by_seed(fresh[setting].summary)
+        before = by_seed(known) | by_seed(again[setting].summary)
         # The first reference that reaches the target in every run relates both kinds of seeds.
         bases = [name for name in REFERENCES.values() if _reaches(now[name][time])]
         base = next((name for name in bases if _reaches(before[name][time])), None)
         rivals = [
             relative_interval(group[time], before[base][time])
-            for group in _by_seed(known).values()
+            for group in by_seed(known).values()
             if base is not None and is_ok(group) and _reaches(group[time])
         ]
-        for name in _by_seed(again[setting].summary):
+        for name in by_seed(again[setting].summary):
             status, reason = now[name].iloc[0][["status", "status_reason"]]
             was = before[name]["status"].iloc[0]
             ratio = None
@@ -154,10 +147,6 @@ def verdicts(
                     differs = differs or f"on stored seeds it is {100 * old.mean:+.1f} %"
             found.append(Verdict(setting, name, status, reason, ratio, place, differs))
     return found
-
-
-def _by_seed(summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    return {name: group.set_index("seed") for name, group in by_policy(summary)}
 
 
 def _reaches(times: pd.Series) -> bool:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fl_edge_env.checks import check_unmasked
+from fl_edge_env.checks import check_unmasked, is_line
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.user_code import user_errors
@@ -145,7 +145,7 @@ class Dataset:
             If shapes do not match, a value is not finite, a target is not a class, or the name is
             not printable text.
         """
-        if not (isinstance(name, str) and name.strip() and name.isprintable()):
+        if not is_line(name):
             raise ValueError(f"name must be printable text, got {name!r}")
         train = _inputs("train_inputs", train_inputs)
         test = _inputs("test_inputs", test_inputs)

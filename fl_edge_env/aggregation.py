@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fl_edge_env.allocation import Allocation, normalized
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, Info, IntArray
 
 
 class Contributions(NamedTuple):
@@ -32,7 +31,7 @@ class Contributions(NamedTuple):
         return np.flatnonzero(self.arrived)
 
 
-def in_time(info: Mapping[str, Any]) -> BoolArray:
+def in_time(info: Info) -> BoolArray:
     """Devices that took part in a round and were not late, bool of shape (..., N).
 
     `info` is returned by a step. A failed upload still counts as participation.
@@ -41,9 +40,7 @@ def in_time(info: Mapping[str, Any]) -> BoolArray:
     return took_part & ~info["late"] if "late" in info else took_part
 
 
-def contributions(
-    decision: Allocation, info: Mapping[str, Any], scenario: Scenario
-) -> Contributions:
+def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contributions:
     """Return the contributions of a round, for a single system or a batch.
 
     In a sampled decision each draw has the weight ``w_n / (K q_n)``, equation (4), with q

@@ -19,6 +19,7 @@ from fl_edge_env.scenario import Scenario, toml
 from fl_edge_env.scenario.tiers import with_named_devices
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.tasks import TASKS, check_frozen
+from fl_edge_env.typing import Float32Array
 
 _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
@@ -105,7 +106,7 @@ class EnvCore:
             )
         return decision
 
-    def _play(self, action: NDArray[np.float32] | Allocation) -> tuple[Allocation, Round]:
+    def _play(self, action: Float32Array | Allocation) -> tuple[Allocation, Round]:
         """Play a round; return the decision and the outcome."""
         if isinstance(action, Allocation):
             return action, self.simulator.advance(action)

@@ -15,7 +15,7 @@ from fl_edge_env.core import EnvCore, check_softmax_scale, resolve_scenario
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Float32Array, FloatArray
 
 Observation = dict[str, FloatArray]
 
@@ -148,7 +148,7 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
         return dict(self._observation), {}
 
     def step(
-        self, action: NDArray[np.float32] | Allocation
+        self, action: Float32Array | Allocation
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one round; see `gymnasium.Env.step`.
 

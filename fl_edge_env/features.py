@@ -6,21 +6,19 @@ stored normalisation. Rewards are of order one near good policies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, real_array
 from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import observation_space
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Float32Array, FloatArray, Observed
 
-Features: TypeAlias = NDArray[np.float32]
+Features: TypeAlias = Float32Array
 
 # Features of a device in every scenario, with objective="outcome", and with csi="participants".
 FEATURES = ("device time", "queue", "compute time", "data weight", "compute power")
@@ -93,7 +91,7 @@ class Scaling:
         scenario = self.scenario
         return physics.time_and_energy(gain, scenario.f_mid, scenario.p_mid, scenario)
 
-    def check(self, observation: Mapping[str, Any]) -> None:
+    def check(self, observation: Observed) -> None:
         """Raise `ValueError` unless an observation is from the scenario.
 
         It is not if the number of devices is wrong, an entry is missing, or a number is NaN,
@@ -120,7 +118,7 @@ class Scaling:
                     f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
                 )
 
-    def features(self, observation: Mapping[str, FloatArray]) -> Features:
+    def features(self, observation: Observed) -> Features:
         """Features of each device, float32 of shape (..., N, F), in the order of `names`.
 
         `observation` is from the scenario, shape (..., N), with ``csi="participants"`` including

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -21,7 +21,7 @@ from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, Observed
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
 
@@ -118,7 +118,7 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
         return self._flat(features), reward, terminated, truncated, info
 
     def _end(
-        self, observation: Mapping[str, FloatArray], final: NDArray[Any], ended: BoolArray
+        self, observation: Observed, final: NDArray[Any], ended: BoolArray
     ) -> tuple[Features, NDArray[Any]]:
         """Features of a step that has ended episodes, and the flat last observations of these."""
         last = {name: values.copy() for name, values in observation.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import real_array
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, Observed
 
 
 class FlatView:
@@ -44,7 +43,7 @@ class FlatView:
         for values in (self._measurements, self._total):
             values[() if mask is None else mask] = 0.0
 
-    def see(self, observation: Mapping[str, FloatArray]) -> Features:
+    def see(self, observation: Observed) -> Features:
         """Remember an observation, once each, and return its features, shape (..., N, F)."""
         if "age" in observation:
             new = np.asarray(observation["age"]) == 1.0
@@ -52,7 +51,7 @@ class FlatView:
             self._total += np.where(new, observation["channel_gain"], 0.0)
         return self.features(observation)
 
-    def features(self, observation: Mapping[str, FloatArray]) -> Features:
+    def features(self, observation: Observed) -> Features:
         """The features of an observation that is already remembered, shape (..., N, F)."""
         if "age" not in observation:
             return self.scaling.features(observation)

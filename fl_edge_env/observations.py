@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import all_true, check_unmasked
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 
-def gains_and_queues(observation: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
+def gains_and_queues(observation: Observed) -> tuple[FloatArray, FloatArray]:
     """Return the channel gains and queues [J] of an observation, whose `available` is checked."""
     try:
         state = observation["channel_gain"], observation["queue"]

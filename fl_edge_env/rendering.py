@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 # The picture [px], and the edges of the panels in it.
 _WIDTH = 1200
@@ -48,7 +47,7 @@ def fonts() -> dict[Any, Any]:
 def draw(
     scenario: Scenario,
     round_index: int,
-    observation: Mapping[str, FloatArray],
+    observation: Observed,
     decision: Allocation | None = None,
     outcome: Round | None = None,
 ) -> NDArray[np.uint8]:
@@ -94,7 +93,7 @@ def draw(
 
 def _panels(
     scenario: Scenario,
-    observation: Mapping[str, FloatArray],
+    observation: Observed,
     member: BoolArray,
     decision: Allocation | None,
     outcome: Round | None,

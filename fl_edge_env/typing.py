@@ -1,8 +1,9 @@
-"""Array types shared by the packages, and the system in the paper's equations."""
+"""Types shared by the packages, and the system in the paper's equations."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+Float32Array: TypeAlias = NDArray[np.float32]
+Observed: TypeAlias = Mapping[str, FloatArray]  # an observation that is only read
+Info: TypeAlias = Mapping[str, Any]  # the info of a reset or of a step, only read
 
 
 class System(Protocol):

@@ -20,7 +20,7 @@ from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, Float32Array, FloatArray
 
 
 class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
@@ -122,7 +122,7 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
         return [first + index for index in range(self.num_envs)]
 
     def step(
-        self, actions: NDArray[np.float32] | Allocation
+        self, actions: Float32Array | Allocation
     ) -> tuple[Observation, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         """Play one round in every sub-environment; see `FLEdgeEnv.step`.
 

@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from fl_edge_env.files import as_value_error, check_regular, user_path
 from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.observations import available_devices
 from fl_edge_env.scenario.presets import PRESETS
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import FloatArray, Observed
 from policies.base import Policy
 from policies.user_code import user_errors
 
@@ -133,7 +133,7 @@ class PredictPolicy(Policy):
         self._states: list[Any] = [None] * int(np.prod(batch))
         self._first = True
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Decode the agent's action as the environment does; see `Policy.decide`."""
         self._view.scaling.check(observation)
         *batch, _ = np.shape(observation["channel_gain"])

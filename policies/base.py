@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fl_edge_env import Allocation, Scenario, TraceChannel
 from fl_edge_env.checks import is_line
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Info, Observed
 
 
 def check_scenario(scenario: object) -> None:
@@ -89,7 +89,7 @@ class Policy(Named):
     needs_training: bool = False
 
     @abstractmethod
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Decide the coming round.
 
         Parameters
@@ -114,7 +114,7 @@ class Policy(Named):
             `fl_edge_env.streams.policy_seed`.
         """
 
-    def feedback(self, info: Mapping[str, Any]) -> None:
+    def feedback(self, info: Info) -> None:
         """Learn from the info of a reset or a round.
 
         Parameters

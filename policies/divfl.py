@@ -6,14 +6,13 @@ Maximization", ICLR 2022.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.observations import available_devices, gains_and_queues
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, Info, IntArray, Observed
 from policies.base import Policy
 from policies.resources import static_resources
 
@@ -55,11 +54,11 @@ class DivFL(Policy):
         """Forget the gradients of the last episode; see `Policy.reset`."""
         self._distance: FloatArray | None = None
 
-    def feedback(self, info: Mapping[str, Any]) -> None:
+    def feedback(self, info: Info) -> None:
         """Update the `gradient_distance` between devices, (N, N); see `Policy.feedback`."""
         self._distance = info.get("gradient_distance", self._distance)
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Choose the cohort and the resources of Uni-S; see `Policy.decide`.
 
         `ValueError` before the gradients of the episode are known.

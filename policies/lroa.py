@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.observations import gains_and_queues
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Observed
 from policies.base import Policy
 from policies.p2 import P2Solution, Variant, check_variant, solve_p2
 
@@ -48,7 +47,7 @@ class LROA(Policy):
         """The state without the last solution, on which no decision depends."""
         return vars(self) | {"solution": None}
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Solve P2; see `Policy.decide`."""
         self.solution = solve_p2(
             *gains_and_queues(observation), self.scenario, variant=self.variant, exact=self.exact

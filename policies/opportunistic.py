@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,7 +20,7 @@ from fl_edge_env.checks import (
 )
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.observations import available_devices, gains_and_queues
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Info, Observed
 from policies.base import Policy
 from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
 from policies.outcome.prices import play_sample
@@ -106,7 +106,7 @@ class Opportunistic(Policy):
         """Reset the prices to their initial values; see `Policy.reset`."""
         self._energy, self._participation = self._start.copy()  # views of nothing that it holds
 
-    def feedback(self, info: Mapping[str, Any]) -> None:
+    def feedback(self, info: Info) -> None:
         """Update the prices by the round's energy and participation; see `Policy.feedback`."""
         if "energy_spent" not in info:
             return
@@ -115,7 +115,7 @@ class Opportunistic(Policy):
         missing = self._target - in_time(info)
         self._participation = self._participation + self._participation_step * missing
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`.
 
         Its own prices replace the observation's queues, which are ignored.

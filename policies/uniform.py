@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from fl_edge_env import Allocation
 from fl_edge_env.observations import gains_and_queues
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Observed
 from policies.base import Policy
 from policies.p2 import best_resources
 from policies.resources import static_resources
@@ -19,7 +17,7 @@ class UniD(Policy):
 
     name = "Uni-D"
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Optimise f and p for ``q = 1/N``; see `Policy.decide`."""
         q = np.full(self.scenario.num_devices, 1.0 / self.scenario.num_devices)
         f, p = best_resources(*gains_and_queues(observation), q, self.scenario)
@@ -31,7 +29,7 @@ class UniS(Policy):
 
     name = "Uni-S"
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Compute f and p from the energy budget; see `Policy.decide`."""
         f, p = static_resources(*gains_and_queues(observation), self.scenario)
         return Allocation(f, p, 1.0 / self.scenario.num_devices)

@@ -19,14 +19,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fl_edge_env.checks import read_only
 from fl_edge_env.compression import Compression, index_width, is_custom, kept_parameters
+from fl_edge_env.typing import Float32Array
 from policies.user_code import load_reference, user_errors
 
 Shape: TypeAlias = tuple[int, ...]
-Update: TypeAlias = list[NDArray[np.float32]]
+Update: TypeAlias = list[Float32Array]
 
 _FLOAT = np.dtype("<f4")  # the byte order of uploads, on any machine
 
@@ -48,7 +50,7 @@ class Compressor(ABC):
     error_feedback: ClassVar[bool] = False
 
     @abstractmethod
-    def encode(self, update: Update, rng: np.random.Generator) -> bytes:
+    def encode(self, update: Update, rng: Generator) -> bytes:
         """Encode a device's update; `rng` is the device's random stream in this round."""
 
     @abstractmethod
@@ -73,7 +75,7 @@ class QSGD(Compressor):
 
     bits: int
 
-    def encode(self, update: Update, rng: np.random.Generator) -> bytes:
+    def encode(self, update: Update, rng: Generator) -> bytes:
         """Write the scales, then the codes; see `Compressor.encode`."""
         flat = _flat(update)
         sizes = [part.size for part in update]
@@ -113,7 +115,7 @@ class TopK(Compressor):
     share: float
     error_feedback = True
 
-    def encode(self, update: Update, rng: np.random.Generator) -> bytes:  # noqa: ARG002
+    def encode(self, update: Update, rng: Generator) -> bytes:  # noqa: ARG002
         """Write the indices, then the values; see `Compressor.encode`."""
         flat = _flat(update)
         kept = kept_parameters(self.share, flat.size)
@@ -141,17 +143,17 @@ class Uploads(NamedTuple):
         """True if devices keep residuals of their updates, for error feedback."""
         return self.compressor is not None and self.compressor.error_feedback
 
-    def encoded(self, update: NDArray[np.float32], rng: np.random.Generator) -> bytes:
+    def encoded(self, update: Float32Array, rng: Generator) -> bytes:
         """An update, shape (d,), as the compressor encodes it."""
         assert self.compressor is not None
         return self.compressor.encode(_split(read_only(update.view()), self.shapes), rng)
 
     def sent(
         self,
-        update: NDArray[np.float32],
-        left: NDArray[np.float32] | None,
-        rng: np.random.Generator,
-    ) -> tuple[bytes, NDArray[np.float32] | None]:
+        update: Float32Array,
+        left: Float32Array | None,
+        rng: Generator,
+    ) -> tuple[bytes, Float32Array | None]:
         """Encode an update plus the residual `left`; return the bytes and the new residual.
 
         Residuals are None if the compressor has no error feedback.
@@ -162,7 +164,7 @@ class Uploads(NamedTuple):
         data = self.encoded(whole, rng)
         return data, whole - self.decoded(data)
 
-    def decoded(self, data: bytes) -> NDArray[np.float32]:
+    def decoded(self, data: bytes) -> Float32Array:
         """The update that the server decodes, shape (d,)."""
         assert self.compressor is not None
         return _flat(self.compressor.decode(data, self.shapes))
@@ -240,11 +242,11 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
     return len(first)
 
 
-def _flat(update: Update) -> NDArray[np.float32]:
+def _flat(update: Update) -> Float32Array:
     return np.concatenate([part.ravel() for part in update])
 
 
-def _split(flat: NDArray[np.float32], shapes: Sequence[Shape]) -> Update:
+def _split(flat: Float32Array, shapes: Sequence[Shape]) -> Update:
     parts = []
     start = 0
     for shape in shapes:

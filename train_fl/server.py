@@ -21,11 +21,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_edge_env.checks import finite_number, number_below_one, one_of, positive_integer
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Float32Array, FloatArray
 from train_fl.local_sgd import passes
 from train_fl.training_options import TrainingOptions
 
@@ -59,9 +58,9 @@ def apply_contributions(
         )
 
 
-def norms_of(updates: Tensor) -> NDArray[np.float32]:
+def norms_of(updates: Tensor) -> Float32Array:
     """Euclidean norms of updates of shape (k, d), shape (k,)."""
-    norms: NDArray[np.float32] = torch.linalg.vector_norm(updates, dim=1).cpu().numpy()
+    norms: Float32Array = torch.linalg.vector_norm(updates, dim=1).cpu().numpy()
     return norms
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import joblib
 import numpy as np
+from numpy.random import Generator, SeedSequence
 from numpy.typing import ArrayLike
 from torch import nn
 
@@ -48,7 +49,7 @@ _KINDS: dict[str, Any] = {
     "compression": Compressor | None,
 }
 # Draws a split: the samples of each device.
-Split: TypeAlias = Callable[[np.random.Generator], list[IntArray]]
+Split: TypeAlias = Callable[[Generator], list[IntArray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class Task:
         if self.options.learning_rate is None:
             raise ValueError("options must have a learning_rate, got None")
 
-    def episode(self, seed: np.random.SeedSequence) -> Task:
+    def episode(self, seed: SeedSequence) -> Task:
         """The task with the split of an episode, drawn from its `TrainingSeeds.split`.
 
         Returns the task itself if all episodes share one split.
@@ -124,7 +125,7 @@ class Task:
 
         The initial network for seed 0 is included because it may read its values from a file.
         """
-        initial = Fingerprint().of(self.initial_model(np.random.SeedSequence(0)))
+        initial = Fingerprint().of(self.initial_model(SeedSequence(0)))
         network = self.make_model, self.upload_shapes, initial, joblib.hash(self.parts)
         # Our own split follows from the options.
         ours = isinstance(self.split, partial) and self.split.func is split
@@ -190,7 +191,7 @@ class Task:
                     "fit_scenario"
                 )
 
-    def initial_model(self, seed: np.random.SeedSequence) -> nn.Module:
+    def initial_model(self, seed: SeedSequence) -> nn.Module:
         """The initial network for a `TrainingSeeds.model`; torch's generators do not change."""
         return new_model(self.make_model, int(seed.generate_state(1, np.uint64)[0]))
 
@@ -235,31 +236,31 @@ class TrainingSeeds(NamedTuple):
     order of the samples, and `split` for the split of the samples over the devices.
     """
 
-    model: np.random.SeedSequence
-    order: np.random.SeedSequence
-    split: np.random.SeedSequence
+    model: SeedSequence
+    order: SeedSequence
+    split: SeedSequence
 
     @classmethod
-    def of(cls, training: np.random.SeedSequence) -> TrainingSeeds:
+    def of(cls, training: SeedSequence) -> TrainingSeeds:
         """The streams of a `FLEdgeEnv.training_seed`, which does not change."""
-        fresh = np.random.SeedSequence(training.entropy, spawn_key=training.spawn_key)
+        fresh = SeedSequence(training.entropy, spawn_key=training.spawn_key)
         return cls(*fresh.spawn(len(cls._fields)))
 
-    def upload(self, completed_rounds: int, device: int) -> np.random.Generator:
+    def upload(self, completed_rounds: int, device: int) -> Generator:
         """The stream that compresses a device's update in a round."""
         return self._stream(completed_rounds, device, 1)
 
-    def broadcast(self, completed_rounds: int) -> np.random.Generator:
+    def broadcast(self, completed_rounds: int) -> Generator:
         """The stream that compresses the model that the server sends in a round."""
         return self._stream(completed_rounds)
 
-    def sample_order(self, completed_rounds: int, device: int) -> np.random.Generator:
+    def sample_order(self, completed_rounds: int, device: int) -> Generator:
         """The stream of a device's training in a round, independent of the other participants."""
         return self._stream(completed_rounds, device)
 
-    def _stream(self, *key: int) -> np.random.Generator:
+    def _stream(self, *key: int) -> Generator:
         key = (*self.order.spawn_key, *key)
-        return np.random.default_rng(np.random.SeedSequence(self.order.entropy, spawn_key=key))
+        return np.random.default_rng(SeedSequence(self.order.entropy, spawn_key=key))
 
 
 @default_modes()

@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
@@ -20,7 +19,7 @@ from fl_edge_env.aggregation import Contributions, contributions
 from fl_edge_env.checks import freeze
 from fl_edge_env.core import ReadsThrough, fixed
 from fl_edge_env.files import atomic_path
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, Float32Array, FloatArray, IntArray
 from train_fl.compression import make_compressor
 from train_fl.gradient_distance import GradientDistances
 from train_fl.local_sgd import LocalTrainer, samples_seen
@@ -178,7 +177,7 @@ class TrainingWrapper(
         self._take_data()
 
     @property
-    def parameters(self) -> NDArray[np.float32]:
+    def parameters(self) -> Float32Array:
         """A flat copy of the global model, shape (d,); `ResetNeeded` before the first reset."""
         return _to_numpy(self._global_model())
 
@@ -414,5 +413,5 @@ def _check_device(device: str | torch.device) -> torch.device:
         ) from None
 
 
-def _to_numpy(values: Tensor) -> NDArray[np.float32]:
+def _to_numpy(values: Tensor) -> Float32Array:
     return values.detach().cpu().numpy().copy()

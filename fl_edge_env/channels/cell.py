@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env.checks import (
     finite_number,
@@ -153,7 +154,7 @@ class CellChannel:
 
     def draw(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         rounds: int,
         num_devices: int,
         *,
@@ -171,7 +172,7 @@ class CellChannel:
             previous = gain[index]
         return gain
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self._gain(rng.random((count, 2, num_devices)))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env.checks import finite_number, one_of, set_checked
 from fl_edge_env.typing import FloatArray
@@ -56,7 +57,7 @@ class ExponentialChannel:
 
     def draw(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         rounds: int,
         num_devices: int,
         **_: object,
@@ -68,6 +69,6 @@ class ExponentialChannel:
             gain = self.truncated(rng.random((rounds, num_devices)))
         return np.clip(gain, self.gain_min, self.gain_max, out=gain)
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return self.draw(rng, count, num_devices)

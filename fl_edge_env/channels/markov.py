@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env.channels.exponential import ExponentialChannel
 from fl_edge_env.checks import integer_at_least, number_below_one, real_array
@@ -116,7 +117,7 @@ class MarkovChannel:
 
     def draw(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         rounds: int,
         num_devices: int,
         *,
@@ -135,6 +136,6 @@ class MarkovChannel:
             last = states[index] = np.sum(cdf <= uniform[:, None], axis=1)
         return gains[states]
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         return rng.choice(np.array(self.gains), (count, num_devices), p=self.stationary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env.checks import all_true, finite_number, per_device
 from fl_edge_env.typing import FloatArray
@@ -32,7 +33,7 @@ class ChannelModel(Protocol):
 
     def draw(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         rounds: int,
         num_devices: int,
         *,
@@ -63,7 +64,7 @@ class ChannelModel(Protocol):
             Gains in [gain_min, gain_max].
         """
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds from the long-run distribution of gains, shape (count, N)."""
 
 
@@ -126,7 +127,7 @@ def check_channel(channel: Any, num_devices: int) -> None:
 def _check_draw(channel: ChannelModel, num_devices: int) -> None:
     """Raise `ValueError` if one call differs from two successive ones, or samples are invalid."""
 
-    def draw(rng: np.random.Generator, rounds: int, **place: Any) -> FloatArray:
+    def draw(rng: Generator, rounds: int, **place: Any) -> FloatArray:
         gains = channel.draw(rng, rounds, num_devices, **place)
         check_gains(channel, gains, rounds, num_devices)
         return gains.copy()

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env.checks import POSITIVE, read_only
 from fl_edge_env.files import as_value_error, user_path
@@ -34,13 +35,11 @@ class UnorderedChannel:
         """Mean gain of each device, shape (N,)."""
         return self.means
 
-    def draw(
-        self, rng: np.random.Generator, rounds: int, num_devices: int, **_: object
-    ) -> FloatArray:
+    def draw(self, rng: Generator, rounds: int, num_devices: int, **_: object) -> FloatArray:
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         return self.sample(rng, rounds, num_devices)
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         places = rng.integers(len(self.gains), size=(count, num_devices))
         return np.take_along_axis(self.gains, places, axis=0)
@@ -117,7 +116,7 @@ class TraceChannel:
         index = np.arange(first_round, first_round + rounds) % len(self.trace)
         return self.trace[index]
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw recorded rounds; see `ChannelModel.sample`."""
         return self.trace[rng.integers(len(self.trace), size=count)]
 

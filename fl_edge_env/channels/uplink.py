@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env.checks import (
     finite_number,
@@ -172,7 +173,7 @@ class UplinkChannel(RateReference):
 
     def draw(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         rounds: int,
         num_devices: int,
         **_: object,
@@ -180,7 +181,7 @@ class UplinkChannel(RateReference):
         """Draw the gains of the next rounds; see `ChannelModel.draw`."""
         return self.sample(rng, rounds, num_devices)
 
-    def sample(self, rng: np.random.Generator, count: int, num_devices: int) -> FloatArray:
+    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
         uplink = self.uplinks(num_devices)
         shape, scale, least, most = self._rates[:, uplink]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import integer_at_least
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, Info
 from policies.lroa import LROA
 from policies.outcome import DualPrices, bound_rounds, expected_gain, outcome_prices
 from policies.p2 import solve_p2
@@ -194,7 +194,7 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     return np.concatenate(list(_least_priced(gains, prices, scenario)))
 
 
-def priced_outcome(info: Mapping[str, Any], prices: DualPrices, scenario: Scenario) -> FloatArray:
+def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatArray:
     """Cost of a round to a user [s]: its time, and its energy and participation at their prices.
 
     It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a

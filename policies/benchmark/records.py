@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from fl_edge_env.aggregation import contributions, in_time
 from fl_edge_env.allocation import normalized
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, Info, Observed
 from policies.benchmark.accounts import DeviceAccounts, over_fair
 from policies.benchmark.bounds import Prices, priced_outcome
 
@@ -68,9 +68,9 @@ class Recorder:
     def add(
         self,
         decision: Allocation,
-        observation: Mapping[str, Any],
+        observation: Observed,
         reward: object,
-        info: Mapping[str, Any],
+        info: Info,
         start: float,
     ) -> None:
         """Record a round of all runs, which began at `start` [s] on this machine's clock."""
@@ -129,7 +129,7 @@ class Recorder:
     def _count_shares(
         self,
         decision: Allocation,
-        info: Mapping[str, Any],
+        info: Info,
         weight: FloatArray,
         done: BoolArray,
     ) -> None:

@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import one_of
 from fl_edge_env.flat import FlatVectorEnv
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, Float32Array, FloatArray
 from policies.agents import device_rows, device_spaces
 from policies.learning.credit import difference_reward
 
@@ -81,7 +80,7 @@ class BatchVecEnv(VecEnv):
         """The system of every row, which is read-only."""
         return self.systems.scenario
 
-    def reset(self) -> NDArray[np.float32]:
+    def reset(self) -> Float32Array:
         """Start an episode in every system; after a call of `seed`, the first of that seed."""
         seed = self._seeds[0]
         first = None if seed is None else _FIRST_EPISODE * (seed + 1)
@@ -89,7 +88,7 @@ class BatchVecEnv(VecEnv):
         observation, _ = self.batch.reset(seed=first)
         return self._seen(observation)
 
-    def step_async(self, actions: NDArray[np.float32]) -> None:
+    def step_async(self, actions: Float32Array) -> None:
         """Store the actions of the coming step, one for each row."""
         expected = (self.num_envs, 3 * self.scenario.num_devices // self._rows_each)
         if np.shape(actions) != expected:
@@ -98,7 +97,7 @@ class BatchVecEnv(VecEnv):
 
     def step_wait(
         self,
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray, list[dict[str, Any]]]:
+    ) -> tuple[Float32Array, Float32Array, BoolArray, list[dict[str, Any]]]:
         """Play one round in every system; infos are empty except at the end of an episode."""
         batch = self.batch.num_envs
         simulator = self.systems.simulator
@@ -121,7 +120,7 @@ class BatchVecEnv(VecEnv):
         done = np.repeat(truncated, self._rows_each)
         return self._seen(observation), reward.astype(np.float32), done, infos
 
-    def _seen(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _seen(self, observation: Float32Array) -> Float32Array:
         """Flat observations of systems, shape (B, N F), as rows."""
         if not self._by_device:
             return observation

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
 from fl_edge_env.streams import draw_available
@@ -161,7 +162,7 @@ def initial_prices(scenario: Scenario) -> DualPrices:
 
 
 def _head_start(
-    scenario: Scenario, rng: np.random.Generator, target: FloatArray, groups: IntArray
+    scenario: Scenario, rng: Generator, target: FloatArray, groups: IntArray
 ) -> FloatArray:
     """Heuristic extra price for the participation of slow devices [s].
 
@@ -203,7 +204,7 @@ def _sample_size(scenario: Scenario) -> int:
 
 def play_sample(
     scenario: Scenario,
-    rng: np.random.Generator,
+    rng: Generator,
     m: FloatArray,
     z: FloatArray,
     tolerance: float = _TOLERANCE,
@@ -233,7 +234,7 @@ def play_sample(
 
 
 def _common_price(
-    scenario: Scenario, rng: np.random.Generator, energy: FloatArray, level: float, most: float
+    scenario: Scenario, rng: Generator, energy: FloatArray, level: float, most: float
 ) -> float:
     """The common price of energy at which all devices together meet their budgets [s/J]."""
     budget = float(np.sum(scenario.energy_budget_j))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray
+from fl_edge_env.typing import BoolArray, FloatArray, Info, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
 
@@ -37,7 +36,7 @@ class PowerOfChoice(Selector):
         best = smallest(-loss, drawn >= 0, self.scenario.cohort_size)
         return np.where(best >= 0, np.take_along_axis(drawn, best, axis=-1), -1)
 
-    def learn(self, info: Mapping[str, Any]) -> None:
+    def learn(self, info: Info) -> None:
         """Keep the `local_losses` of the `participants`; see `Selector.learn`."""
         known = self.memory["loss"]
         self.memory["loss"] = np.where(info["participants"], info["local_losses"], known)
@@ -138,7 +137,7 @@ class Oort(Selector):
         score: FloatArray = (clipped - low) / max(high - low, 1e-4) + fresh
         return score * self.slowness(candidates)
 
-    def learn(self, info: Mapping[str, Any]) -> None:
+    def learn(self, info: Info) -> None:
         """Update utilities, from `local_loss_rms`, and the pace; see `Selector.learn`."""
         if "energy_spent" not in info:  # a reset
             return

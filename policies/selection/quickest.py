@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from fl_edge_env import Scenario, physics
 from fl_edge_env.checks import finite_or_zero, positive_integer
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.typing import FloatArray, IntArray
+from fl_edge_env.typing import FloatArray, Info, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
 _POWERS = 24  # candidates for a device's p
@@ -108,7 +107,7 @@ class Quickest(Selector):
         place = np.argsort(np.lexsort((score, self._group != turn), axis=-1), axis=-1)
         return smallest(place.astype(np.float64), candidates.available, self.scenario.cohort_size)
 
-    def learn(self, info: Mapping[str, Any]) -> None:
+    def learn(self, info: Info) -> None:
         """Count the rounds in which each device took part or was late; see `Selector.learn`."""
         if "energy_spent" in info:
             turn = (np.asarray(info["energy_spent"]) > 0) | info.get("late", False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import finite_or_zero
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import FloatArray, Info
 from policies.selection.selector import Candidates, Selector
 
 # Fraction of uniform sampling. Norms date from a device's last participation: without this fraction
@@ -31,7 +30,7 @@ class _NormSampling(Selector):
         """Begin with equal norms, until they are reported; see `Selector.start`."""
         return {"norm": np.ones((*batch, self.scenario.num_devices))}
 
-    def learn(self, info: Mapping[str, Any]) -> None:
+    def learn(self, info: Info) -> None:
         """Keep the `update_norms` of the `participants`; see `Selector.learn`."""
         known = self.memory["norm"]
         self.memory["norm"] = np.where(info["participants"], info["update_norms"], known)

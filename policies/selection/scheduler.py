@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import one_of
 from fl_edge_env.observations import available_devices, gains_and_queues
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import FloatArray, Info, Observed
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
@@ -89,7 +88,7 @@ class Scheduler(Policy):
         self._number = 0
         self.selector.memory = self.selector.start(self._batch)
 
-    def feedback(self, info: Mapping[str, Any]) -> None:
+    def feedback(self, info: Info) -> None:
         """Let the selector learn; `ValueError` without reports it needs. See `Policy.feedback`."""
         for needed, field in (
             (self.uses_losses, "local_losses"),
@@ -102,7 +101,7 @@ class Scheduler(Policy):
                 )
         self.selector.learn(info)
 
-    def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
+    def decide(self, observation: Observed) -> Allocation:
         """Let the selector choose, then compute f and p; see `Policy.decide`."""
         scenario = self.scenario
         gain, queue = check_state(*gains_and_queues(observation), scenario)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
 from fl_edge_env.allocation import smallest as smallest  # for `Selector.select`
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, Info
 from policies.base import Named
 
 
@@ -119,5 +119,5 @@ class Selector(Named):
         """
         return {}
 
-    def learn(self, info: Mapping[str, Any]) -> None:
+    def learn(self, info: Info) -> None:
         """Update `memory` from the environment's info of a reset or of a round."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_edge_env import Scenario
-from fl_edge_env.typing import IntArray
+from fl_edge_env.typing import Info, IntArray
 from policies.selection.selector import Candidates, Selector, smallest
 
 
@@ -64,7 +63,7 @@ class RoundRobin(Selector):
         waited = self.memory["waited"].astype(np.float64)
         return smallest(-waited, candidates.available, self.scenario.cohort_size)
 
-    def learn(self, info: Mapping[str, Any]) -> None:
+    def learn(self, info: Info) -> None:
         """Count the rounds since each device took part or was late; see `Selector.learn`."""
         if "energy_spent" in info:
             turn = (np.asarray(info["energy_spent"]) > 0) | info.get("late", False)

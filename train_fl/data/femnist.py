@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fl_edge_env.files import as_value_error, atomic_path, user_cache
-from fl_edge_env.typing import IntArray
+from fl_edge_env.typing import Float32Array, IntArray
 from train_fl.data.dataset import Dataset, DataSource
 
 # The paper drops writers with fewer samples.
@@ -146,9 +145,7 @@ def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Gener
     return [eligible[index] for index in np.sort(drawn)]
 
 
-def _distinct(
-    writer: str, rows: IntArray, images: NDArray[np.float32], labels: IntArray
-) -> IntArray:
+def _distinct(writer: str, rows: IntArray, images: Float32Array, labels: IntArray) -> IntArray:
     """The rows of a writer without LEAF's repeated one; `ValueError` if there are more copies."""
     first = {(images[row].tobytes(), labels[row]): row for row in rows[::-1]}
     repeated = len(rows) - len(first)

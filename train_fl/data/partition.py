@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
@@ -19,7 +20,7 @@ def split(
     options: TrainingOptions,
     num_devices: int,
     merit: ArrayLike | None,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> list[IntArray]:
     """Split the training samples over the devices as the options say.
 
@@ -54,7 +55,7 @@ def split(
 
 
 def dirichlet_equal(
-    labels: NDArray[np.integer], num_devices: int, concentration: float, rng: np.random.Generator
+    labels: NDArray[np.integer], num_devices: int, concentration: float, rng: Generator
 ) -> list[IntArray]:
     """Split samples with Dirichlet label mixes into parts whose sizes differ by at most one.
 
@@ -74,7 +75,7 @@ def dirichlet_equal(
 
 
 def by_rank(
-    labels: NDArray[np.integer], merit: ArrayLike, concentration: float, rng: np.random.Generator
+    labels: NDArray[np.integer], merit: ArrayLike, concentration: float, rng: Generator
 ) -> list[IntArray]:
     """Split samples into parts of equal size whose label mix follows the device's rank.
 
@@ -118,7 +119,7 @@ def by_rank(
     return _draw_parts(classes, concentrations, rng.permutation(merits.size), rng)
 
 
-def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> list[IntArray]:
+def iid(num_samples: int, num_devices: int, rng: Generator) -> list[IntArray]:
     """Split samples at random into parts whose sizes differ by at most one."""
     return np.array_split(rng.permutation(num_samples), num_devices)
 
@@ -141,7 +142,7 @@ def by_writer(writers: IntArray, num_devices: int) -> list[IntArray]:
     return [np.flatnonzero(writers == writer) for writer in range(num_devices)]
 
 
-def _shuffled_classes(labels: NDArray[np.integer], rng: np.random.Generator) -> list[IntArray]:
+def _shuffled_classes(labels: NDArray[np.integer], rng: Generator) -> list[IntArray]:
     """The samples of each class, in random order."""
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
@@ -150,7 +151,7 @@ def _draw_parts(
     classes: Sequence[IntArray],
     concentrations: FloatArray,
     order: Iterable[int],
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> list[IntArray]:
     """Draw each device's samples from the classes; part sizes differ by at most one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +20,9 @@ from fl_edge_env.scenario.tiers import with_named_devices
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.tasks import TASKS, check_frozen
 from fl_edge_env.typing import Float32Array
+
+# A scenario, the name of a preset, a TOML file, or its values.
+ScenarioSource: TypeAlias = Scenario | str | Path | dict[str, Any]
 
 _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 
@@ -115,7 +118,7 @@ class EnvCore:
 
 
 def resolve_scenario(
-    scenario: Scenario | str | Path | dict[str, Any],
+    scenario: ScenarioSource,
     *,
     tiers: str | None = None,
     work: str | None = None,

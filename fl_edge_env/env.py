@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import one_of
-from fl_edge_env.core import EnvCore, check_softmax_scale, resolve_scenario
-from fl_edge_env.scenario import Scenario
+from fl_edge_env.core import EnvCore, ScenarioSource, check_softmax_scale, resolve_scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import Float32Array, FloatArray
@@ -111,7 +109,7 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
 
     def __init__(
         self,
-        scenario: Scenario | str | Path | dict[str, Any] = "cifar10",
+        scenario: ScenarioSource = "cifar10",
         *,
         softmax_scale: float = 2.0,
         render_mode: str | None = None,

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -22,7 +21,7 @@ from fl_edge_env.features import Features, Scaling
 from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, Observed
-from fl_edge_env.vector_env import FLEdgeVectorEnv
+from fl_edge_env.vector_env import FLEdgeVectorEnv, Seeds
 
 
 class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -88,7 +87,7 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
     def reset(
         self,
         *,
-        seed: int | Sequence[int | None] | None = None,
+        seed: Seeds = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Features, dict[str, Any]]:
         """See `FLEdgeVectorEnv.reset`; the observation has shape (B, N F)."""

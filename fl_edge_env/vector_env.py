@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -14,13 +13,21 @@ from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import natural_number, one_of, positive_integer, read_only
-from fl_edge_env.core import EnvCore, check_softmax_scale, fixed, resolve_scenario
+from fl_edge_env.core import (
+    EnvCore,
+    ScenarioSource,
+    check_softmax_scale,
+    fixed,
+    resolve_scenario,
+)
 from fl_edge_env.env import Observation
 from fl_edge_env.round import Round
-from fl_edge_env.scenario import Scenario
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
 from fl_edge_env.typing import BoolArray, Float32Array, FloatArray
+
+# The seed of the first system, or a seed for each; None continues.
+Seeds: TypeAlias = int | Sequence[int | None] | None
 
 
 class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
@@ -62,7 +69,7 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
     def __init__(
         self,
         num_envs: int = 1,
-        scenario: Scenario | str | Path | dict[str, Any] = "cifar10",
+        scenario: ScenarioSource = "cifar10",
         *,
         softmax_scale: float = 2.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -96,7 +103,7 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
     def reset(
         self,
         *,
-        seed: int | Sequence[int | None] | None = None,
+        seed: Seeds = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode in every sub-environment, or in those that ``reset_mask`` selects.
@@ -113,7 +120,7 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
         self._started |= True if mask is None else mask
         return self.simulator.observe(), {}
 
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+    def _seeds(self, seed: Seeds) -> list[int | None]:
         if isinstance(seed, Iterable):
             return [None if each is None else natural_number("seed", each) for each in seed]
         if seed is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.observations import gains_and_queues
@@ -43,9 +43,9 @@ class LROA(Policy):
         self.exact = exact
         self.solution: P2Solution | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without the last solution, on which no decision depends."""
-        return vars(self) | {"solution": None}
+    def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
+        """Forget the last solution; see `Policy.reset`."""
+        self.solution = None
 
     def decide(self, observation: Observed) -> Allocation:
         """Solve P2; see `Policy.decide`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Opportunistic(Policy):
             # The energy price jumps at a participation and falls until the next, which happens when
             # it is low: its low end, not its mean, must be the dual price.
             self._start[:] = self.prices.energy + 0.5 * jump / allowed, self.prices.participation
-        self.solution: RoundSolution | None = None
+        self.solution: RoundSolution | None
         self.reset(0)
 
     @property
@@ -98,12 +98,9 @@ class Opportunistic(Policy):
         """The prices of its next decision, of each system if it plays a batch."""
         return DualPrices(self._energy, self._participation)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without the last solution, on which no decision depends."""
-        return vars(self) | {"solution": None}
-
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
         """Reset the prices to their initial values; see `Policy.reset`."""
+        self.solution = None
         self._energy, self._participation = self._start.copy()  # views of nothing that it holds
 
     def feedback(self, info: Info) -> None:

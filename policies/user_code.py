@@ -76,13 +76,19 @@ def used_files() -> set[str]:
 
 @contextmanager
 def user_errors(before: str) -> Iterator[None]:
-    """Raise each exception of user code as a one-line `ValueError` that begins with `before`."""
+    """Raise each exception of user code as a one-line `ValueError` that begins with `before`.
+
+    User code may change to its own folder, which does not last.
+    """
+    here = Path.cwd()
     try:
         yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # user code can raise anything, `SystemExit` included
         raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
+    finally:
+        os.chdir(here)
 
 
 def loaded_places() -> list[str]:
@@ -123,12 +129,8 @@ def _load(place: str) -> ModuleType:
     if name != place:
         # Its content before it is loaded; raises `ValueError` for ambiguous neighbours.
         imports_of({str(path): ""})
-    here = Path.cwd()
-    try:
-        with user_errors(f"cannot import {place!r}"), seeded(0):
-            module = importlib.import_module(place) if name == place else _run_file(path, name)
-    finally:
-        os.chdir(here)  # a file may change to its own folder
+    with user_errors(f"cannot import {place!r}"), seeded(0):
+        module = importlib.import_module(place) if name == place else _run_file(path, name)
     file = str(module.__file__)
     package = str(module.__package__ or "")
     if is_library_file(file):

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from fl_edge_env.files import reason, writable_folder
-from policies.benchmark.changes import NO_CODE, UserCode
+from policies.benchmark.changes import NO_CODE, UserCode, patches
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.fingerprint import SharedGeneratorError, is_users
 from policies.benchmark.record_file import load_record, save_record
@@ -59,6 +59,9 @@ class Attempt:
         late = used_files() - self.code.files.keys()
         if code_hash() != self.fledge:
             return record, "FLEdge's code has changed since this command began: run it again"
+        replaced = [] if self.code.any else [*patches()]  # which other policies may have done
+        if replaced:
+            return record, f"other code has replaced {replaced[0]} since this command began"
         if changed:
             return record, (
                 f"{changed} changed after its module was loaded, which resumed runs and other "

@@ -43,7 +43,13 @@ class Checkpoint:
         """The file."""
         return user_cache() / f"{self.key}.checkpoint"
 
-    def save(self, run: object, given: Mapping[str, object], policy: object = None) -> None:
+    def save(
+        self,
+        run: object,
+        given: Mapping[str, object],
+        policy: object = None,
+        env: object = None,
+    ) -> None:
         """Replace the checkpoint; warn once if that fails.
 
         Parameters
@@ -54,6 +60,8 @@ class Checkpoint:
             Objects by name that `load` also gets. The checkpoint holds only their names.
         policy : object, optional
             A part of the run. Nothing is saved if its pickle would lose something of it.
+        env : object, optional
+            Another part of the run, which may share objects with its code.
         """
         try:
             if policy is not None:
@@ -67,7 +75,7 @@ class Checkpoint:
                 zipfile.ZipFile(temporary, "w") as archive,
                 archive.open("run", "w", force_zip64=True) as file,
             ):
-                Pickler(file, {**given, **named(policy)}).dump((run, get_states()))
+                Pickler(file, {**given, **named(policy, env)}).dump((run, get_states()))
         except Exception as error:  # a user's object can raise anything
             if not self._warned:
                 warnings.warn(

@@ -30,15 +30,15 @@ def copied(policy: _Value) -> _Value:
     return copy.deepcopy(policy, parts)
 
 
-def dumps(value: object, policy: object) -> bytes:
-    """Pickle a value that holds a policy, for `loads` in any process."""
+def dumps(value: object, *holders: object) -> bytes:
+    """Pickle a value that holds a policy or a task, for `loads` in any process."""
     with io.BytesIO() as file:
-        Pickler(file, named(policy)).dump(value)
+        Pickler(file, named(*holders)).dump(value)
         return file.getvalue()
 
 
 def loads(content: bytes) -> Any:
-    """The value of `dumps`, whose policy shares its parts with the code of this process."""
+    """The value of `dumps`, whose holders share their parts with the code of this process."""
     return Unpickler(io.BytesIO(content), {}).load()
 
 
@@ -66,15 +66,18 @@ class Unpickler(pickle.Unpickler):
         if pid in self._given:
             return self._given[pid]
         module, name, number = pid
-        return _parts(vars(importlib.import_module(module))[name])[number]
+        parts = _parts(vars(importlib.import_module(module)).get(name))
+        if number >= len(parts):
+            raise ValueError(f"{module}.{name} has changed after its module was loaded")
+        return parts[number]
 
 
-def named(policy: object) -> dict[tuple[str, str, int], object]:
-    """What a policy shares with its code, each with a module, a global name and its number in it.
+def named(*holders: object) -> dict[tuple[str, str, int], object]:
+    """What objects share with their code, each with a module, a global name and its number in it.
 
-    What it shares with a script or notebook is left out: it is pickled by value with the classes.
+    What they share with a script or notebook is left out: it is pickled by value with the classes.
     """
-    parts, files = _shared(policy)
+    parts, files = _shared(*holders)
     found: dict[tuple[str, str, int], object] = {}
     for module, content in [*sys.modules.items()] if parts else []:
         if getattr(content, "__file__", None) in files and module != "__main__":
@@ -87,16 +90,22 @@ def named(policy: object) -> dict[tuple[str, str, int], object]:
     return found
 
 
-def _shared(policy: object) -> tuple[dict[int, object], dict[str, str]]:
-    """The parts of a policy that its code also uses, by their `id`, and the files of this code.
+def _shared(*holders: object) -> tuple[dict[int, object], dict[str, str]]:
+    """The parts of objects that their code also uses, by their `id`, and the files of this code.
 
     Not its scenario, so that a policy cannot change the environment's.
     """
     fingerprint = Fingerprint(copied=True)
-    with suppress(Exception):  # what cannot be hashed
-        fingerprint.of(policy)
-    own = [one for one in fingerprint.shared if one is not policy and type(one) is not Scenario]
-    return {id(part): part for part in own if not _has_name(part)}, fingerprint.files
+    for holder in holders:
+        with suppress(Exception):  # what cannot be hashed
+            fingerprint.of(holder)
+    whole = {id(holder) for holder in holders}
+    own = {
+        id(part): part
+        for part in fingerprint.shared
+        if id(part) not in whole and type(part) is not Scenario and not _has_name(part)
+    }
+    return own, fingerprint.files
 
 
 def _has_name(part: object) -> bool:

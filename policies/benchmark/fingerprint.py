@@ -55,7 +55,7 @@ _BY_TYPE = logging.Logger, MemberDescriptorType
 _GENERATED = {
     *("_abc_impl", "__abstractmethods__", "__annotations__", "__annotations_cache__", "__dict__"),
     *("__classcell__", "__dataclass_fields__", "__doc__", "__firstlineno__", "__hash__"),
-    *("__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slotnames__"),
+    *("__module__", "__qualname__", "__slotnames__"),
     *("__slots__", "__static_attributes__", "__type_params__", "__weakref__"),
 }
 # Methods with which a class says how to copy its objects.

@@ -90,7 +90,7 @@ def play(
         recorder.add(decision, observation, reward, account, start)
         policy.feedback(info)
         if checkpoint and number % checkpoint.every == 0:
-            checkpoint.save((env, policy, observation, recorder), given, policy)
+            checkpoint.save((env, policy, observation, recorder), given, policy, env)
     if model is not None:
         _save_model(env, model)
     return recorder.record()

@@ -257,7 +257,9 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
 def _sent(attempts: Sequence[Attempt]) -> Iterator[tuple[int, bytes, list[str]]]:
     """The arguments of `_play_sent` for each run."""
     for attempt in attempts:
-        yield attempt.index, dumps(attempt, getattr(attempt.run, "policy", None)), loaded_places()
+        run = attempt.run
+        holders = [run.policy, run.make_env] if isinstance(run, Run) else []
+        yield attempt.index, dumps(attempt, *holders), loaded_places()
 
 
 def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:

@@ -18,9 +18,10 @@ import torch
 
 from policies import check_policy, evaluate, make_policy
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.copies import copied
+from policies.benchmark.copies import copied, dumps, loads
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import play_runs
+from policies.user_code import load_reference
 from tests.support import BRIEF, assert_same_records, run_of
 
 HEAD = """
@@ -207,6 +208,15 @@ class Base(Mine):
         self.fastest, self.rules, self.made = FASTEST, [RULES["fast"], half], Made()
 
 Own = made(Base)
+ACT = torch.nn.ReLU()
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = ACT
+
+    def acts_alike(self):
+        return self.act is ACT
 """
 
 
@@ -223,6 +233,10 @@ def test_copies__share_with_their_code_what_the_policy_shares(tmp_path, monkeypa
     checkpoint = Checkpoint("key", 1)
     checkpoint.save(policy, {}, policy)
     checkpoint.load({}).share(None)
+    network = load_reference(f"{tmp_path / 'mine.py'}:Net", kind="class", fits=callable)()
+    checkpoint.save(network, {}, None, network)
+    for same in (loads(dumps(network, network)), checkpoint.load({})):
+        assert same.acts_alike()
 
 
 LAZY = """

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from policies import UniD, UniS, evaluate, make_policy
+from policies import UniD, UniS, evaluate, make_policy, uniform
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
 from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
+from policies.uniform import static_resources
 from tests.support import BRIEF, assert_same_records, run_of
 from train_fl import TrainingWrapper, make_task
 from train_fl.server import ServerOptimizer
@@ -389,6 +390,21 @@ def test_play_runs__keeps_nothing_of_changed_code_of_fledge(tmp_path, monkeypatc
     with pytest.warns(RuntimeWarning, match="FLEdge's code has changed"):
         play_runs([run_of(UniS(BRIEF))], folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+class Replaces(UniS):
+    """Replaces a function of FLEdge for all who play after it."""
+
+    def reset(self, _):
+        uniform.static_resources = lambda *given: static_resources(*given)
+
+
+def test_play_runs__keeps_nothing_of_what_others_have_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(uniform, "static_resources", uniform.static_resources)
+    key = run_key(run_of(UniS(BRIEF)))
+    with pytest.warns(RuntimeWarning, match="replaced policies.uniform.static_resources since"):
+        play_runs([run_of(UniS(BRIEF)), run_of(Replaces(BRIEF))], folder=tmp_path)
+    assert key not in [path.stem for path in tmp_path.iterdir()]
 
 
 class Views(UniS):

@@ -19,6 +19,7 @@ from policies.benchmark.fingerprint import Fingerprint
 
 _Value = TypeVar("_Value")
 _CODE = type, FunctionType, ModuleType
+_SCRIPT = "__main__", "__mp_main__"  # one module by two names
 
 
 def copied(policy: _Value) -> _Value:
@@ -80,7 +81,7 @@ def named(*holders: object) -> dict[tuple[str, str, int], object]:
     parts, files = _shared(*holders)
     found: dict[tuple[str, str, int], object] = {}
     for module, content in [*sys.modules.items()] if parts else []:
-        if getattr(content, "__file__", None) in files and module != "__main__":
+        if getattr(content, "__file__", None) in files and module not in _SCRIPT:
             # First data, because more of what code refers to can differ in another process.
             values = sorted(vars(content).items(), key=lambda item: isinstance(item[1], _CODE))
             for name, value in values:

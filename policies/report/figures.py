@@ -295,27 +295,50 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
     """Mean test accuracy over simulated time, until all runs have reached the target."""
     end = rounds["elapsed_time"].max()
     if target is not None:
-        runs = rounds.groupby(["policy", "seed"])
+        played = rounds.groupby(["policy", "seed"])
         reached = rounds[rounds["test_accuracy"] >= target].groupby(["policy", "seed"])
-        if len(reached) == len(runs):
+        if len(reached) == len(played):
             end = min(end, 1.2 * reached["elapsed_time"].first().max())
     unit, length = time_unit(end)
-    for style, values, time in _measured(rounds):
+    ends = []
+    for runs, style, values, time in _measured(rounds):
         times = time.loc[values.index] / length
         # Seeds are evaluated at different times: bring them to a common grid by interpolation.
         grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
         mean = np.mean([np.interp(grid, times[seed], values[seed]) for seed in values], axis=0)
-        last = times.iloc[-1].mean(), values.iloc[-1].mean()
-        axes.plot([*grid, last[0]], [*mean, last[1]], **style)
+        x = [*grid, times.iloc[-1].mean()]
+        y = [*mean, values.iloc[-1].mean()]
+        axes.plot(x, y, **style | {"label": None})
+        last = min(x[-1], end / length)
+        ends.append((float(np.interp(last, x, y)), last, style["color"], runs))
     _frame_accuracy(axes, target, "time", f"time [{unit}]")
     axes.set_xlim(0, end / length)
+    _label_ends(axes, ends)
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, pd.DataFrame]]) -> None:
+    """Name policies at the right of the panel, given the ends of their curves: y, x, colour, runs.
+
+    A thin line leads from an end to a dot before the name, which is hollow if the policy is not ok.
+    """
+    right = axes.get_xlim()[1]
+    dot = 1.04 * right
+    row = min(7, 100 / max(len(ends), 1))
+    level = math.inf
+    for y, x, color, runs in sorted(ends, key=lambda end: -end[0]):
+        level = min(y, level - row)  # below the name before
+        face = color if is_ok(runs) else "white"
+        axes.plot([x, right, dot], [y, y, level], color=color, linewidth=0.5, clip_on=False)
+        axes.plot(dot, level, "o", color=color, markerfacecolor=face, clip_on=False)
+        name = superscripts(str(runs["policy"].iloc[0]))
+        axes.text(1.07 * right, level, name, va="center", size="small", parse_math=False)
 
 
 def draw_accuracy_over_rounds(
     axes: Axes, rounds: pd.DataFrame, target: float | None = None
 ) -> None:
     """Test accuracy over rounds; policies that train identical models share a curve."""
-    for style, values, _ in _measured(rounds):
+    for _, style, values, _ in _measured(rounds):
         _draw_runs(axes, style, values, most=100)
     same = " ".join(f"{' and '.join(twins)} are the same." for twins in coinciding(rounds))
     _frame_accuracy(axes, target, "rounds", "\n".join(["round", *wrapped(same, 40)]))
@@ -323,12 +346,15 @@ def draw_accuracy_over_rounds(
     axes.xaxis.set_major_locator(whole)
 
 
-def _measured(rounds: pd.DataFrame) -> Iterator[tuple[_Style, pd.DataFrame, pd.DataFrame]]:
-    """The style, accuracies and times of each policy that has test accuracies."""
-    for style, (test, time) in _curves(rounds, "test_accuracy", "elapsed_time"):
+def _measured(
+    rounds: pd.DataFrame,
+) -> Iterator[tuple[pd.DataFrame, _Style, pd.DataFrame, pd.DataFrame]]:
+    """The runs, style, accuracies and times of each policy that has test accuracies."""
+    curves = _curves(rounds, "test_accuracy", "elapsed_time")
+    for (_, runs), (style, (test, time)) in zip(by_policy(rounds), curves, strict=True):
         values = 100.0 * test.dropna()
         if len(values):
-            yield style, values, time
+            yield runs, style, values, time
 
 
 def _frame_accuracy(axes: Axes, target: float | None, over: str, xlabel: str) -> None:

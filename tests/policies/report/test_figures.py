@@ -77,12 +77,20 @@ def test_accuracy__is_shown_until_all_runs_reach_the_target():
     curves = {"fast": [0.1, 0.5, 0.9, 0.95, 0.96, 0.97], "slow": [0.1, 0.3, 0.6, 0.7, 0.8, 0.85]}
     for target, end in ((0.55, 1.2 * 9), (0.9, 36), (None, 36)):
         axes = Figure().add_subplot()
-        draw_accuracy_over_time(axes, trained(**curves), target)
+        rounds = trained(**curves)
+        rounds.loc[rounds["policy"] == "fast", "status"] = "over budget"
+        draw_accuracy_over_time(axes, rounds, target)
         assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, end, 0, 100))
         assert axes.get_xscale() == "linear"
-        slow = lines(axes)["slow"]
+        long = [line.get_xydata() for line in axes.get_lines() if len(line.get_xdata()) > 3]
+        slow = min(long, key=lambda points: points[-1, 1])
         np.testing.assert_allclose(np.interp([4, 25, 36], *slow.T), [30, 80, 85], atol=0.5)
         np.testing.assert_allclose(slow[-1], [36, 85])
+        names = {text.get_text(): text.get_position()[1] for text in axes.texts}
+        assert [*names] == ["fast", "slow"]
+        dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
+        assert [dot.get_ydata()[0] for dot in dots] == [*names.values()]
+        assert [dot.get_markerfacecolor() == "white" for dot in dots] == [True, False]
     axes = Figure().add_subplot()
     rounds = trained(**curves, other=curves["slow"], third=curves["slow"])
     rounds.loc[rounds.index[-1], "test_accuracy"] = 0.86

@@ -103,14 +103,22 @@ def save_overview(
     """Draw each scheduler's priced time relative to LROA's, a panel for each setting, in rows.
 
     If LROA misses the target in a run, times are relative to the best scheduler that reaches it.
+    Schedulers that are ok in most settings come first. All panels have the same axis.
 
     The figure is written next to `path`, once for each format, with the format as its suffix.
     """
     order = ranked_overall([comparison.summary for comparison in comparisons.values()])
     columns = math.ceil(len(comparisons) / math.ceil(len(comparisons) / _MOST_COLUMNS))
+    dots = [_dots(comparison, order) for comparison in comparisons.values()]
+    means = [dot.value.mean for each in dots for dot in each if dot.value is not None]
+    limits = (min(means, default=1.0) / 1.2, max(means, default=1.0) * 1.2)
     panels: list[Callable[[Axes], None]] = [
         partial(
-            _draw_setting, name=name, comparison=comparison, order=order, first=index % columns == 0
+            _draw_setting,
+            name=name,
+            comparison=comparison,
+            dots=[dot if index % columns == 0 else dot._replace(label="") for dot in dots[index]],
+            limits=limits,
         )
         for index, (name, comparison) in enumerate(comparisons.items())
     ]
@@ -119,34 +127,51 @@ def save_overview(
     save_figure(rows, paths, panel_size=(3.3, 0.8 + 0.17 * len(order)))
 
 
-def _draw_setting(
-    axes: Axes, name: str, comparison: Comparison, order: Sequence[str], first: bool
-) -> None:
-    """The panel of a setting: a row for each scheduler, from the best at the top."""
+def _reached(comparison: Comparison) -> list[str]:
+    """The schedulers with a time in every run, first the one to which the others are compared."""
     runs = by_seed(comparison.summary)
     time = ranking_column(comparison.summary)
     reached = [policy for policy in ranked(comparison.summary) if runs[policy][time].notna().all()]
-    reference = _REFERENCE if _REFERENCE in reached else next(iter(reached), _REFERENCE)
+    return sorted(reached, key=lambda policy: policy != _REFERENCE)
+
+
+def _dots(comparison: Comparison, order: Sequence[str]) -> list[Dot]:
+    """The rows of a setting's panel: ratios to the reference's time, and faults."""
+    runs = by_seed(comparison.summary)
+    time = ranking_column(comparison.summary)
+    reached = _reached(comparison)
     dots = []
     for policy in order:
-        label = policy if first else ""
         if policy in reached:
-            low_high = _paired(runs[policy][time], runs[reference][time])
+            low_high = _paired(runs[policy][time], runs[reached[0]][time])
             ratio = Interval(*(1 + value for value in low_high))
             faults = str(runs[policy]["status"].iloc[0]).split(", ")
             marks = [Mark(*_STATUS_LOOKS[fault], fault) for fault in faults]
-            dots.append(Dot(label, ratio, "", marks, is_ok(runs[policy])))
+            dots.append(Dot(policy, ratio, "", marks, is_ok(runs[policy])))
         else:
             note = "target missed in a run" if policy in runs else "not run"
-            dots.append(Dot(label, None, note))
+            dots.append(Dot(policy, None, note))
+    return dots
+
+
+def _draw_setting(
+    axes: Axes,
+    name: str,
+    comparison: Comparison,
+    dots: Sequence[Dot],
+    limits: tuple[float, float],
+) -> None:
+    """The panel of a setting: a row for each scheduler, from the best at the top."""
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     axes.set_xscale("log")
     draw_dots(axes, dots)
+    axes.set_xlim(limits)
     log_ticks(axes.xaxis)
     axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)
     measure = (
         "priced time" if comparison.target is None else f"priced, to {100 * comparison.target:g} %"
     )
+    reference = [*_reached(comparison), _REFERENCE][0]
     axes.set_xlabel(f"{measure} / {reference}'s", parse_math=False)
 
 

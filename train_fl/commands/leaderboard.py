@@ -57,7 +57,7 @@ _HOW_TO_READ = (
 )
 _OVERVIEW = (
     "Priced time, to the target or without training in all. Brackets mark schedulers that are not "
-    "ok, and bold the first of the others:"
+    "ok, and bold the first of the others. First come those that are ok in most settings:"
 )
 
 

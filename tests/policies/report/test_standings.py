@@ -64,6 +64,7 @@ def test_overview__has_no_row_of_who_ran_nowhere(drawn, tmp_path):
     lines = {line.get_label(): line.get_xydata() for line in drawn[0].axes[0].get_lines()}
     # In the row of d, each fault has a mark at a third of a's time.
     np.testing.assert_allclose([lines["over budget"], lines["leaves out"]], [[[1 / 3, 2]]] * 2)
+    assert drawn[0].axes[0].get_xlim() == drawn[0].axes[1].get_xlim()
 
 
 def timed(**times: list[float]) -> Comparison:

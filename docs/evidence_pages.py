@@ -50,14 +50,19 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(" | ".join(line) for line in lines)
 
 
-def paper_table() -> str:
-    """LROA's savings against the paper's, and the lambda at which they are equal."""
+def savings() -> list[list[str]]:
+    """LROA's savings: the paper's, ours, and the lambda at which they are equal [s]."""
     pattern = r"(cifar10|femnist) +LROA +(Uni-[DS])" + r" +([\d.]+)" * 3
     rows = []
     for name, other, paper, ours, mu in re.findall(pattern, stored_text("paper-baselines")):
         lambda_ = float(mu) * Scenario.preset(name).lambda_
         rows.append([f"{name}, against {other}", paper, ours, f"{lambda_:.0f}"])
-    return markdown(["time saved by LROA", "paper, %", "ours, %", "matching λ, s"], rows)
+    return rows
+
+
+def paper_table() -> str:
+    """LROA's savings as a table."""
+    return markdown(["time saved by LROA", "paper, %", "ours, %", "matching λ, s"], savings())
 
 
 def suite_table(*names: str) -> str:
@@ -221,21 +226,37 @@ def _draw_rows(stored: pd.DataFrame, system: str, column: str, axes: Axes) -> No
         axes.set_xlim(0, None)
 
 
-def _draw_scores(task: str, axes: Axes) -> None:
-    """Scores of agents and rules on a frozen task's held-out seeds, and a grey line at LROA's."""
+def _draw_savings(axes: Axes) -> None:
+    """LROA's savings in the paper and here, and the lambda at which they are equal."""
+    rows = savings()
+    for row, (_, paper, ours, lambda_) in enumerate(rows):
+        first = not row
+        axes.plot(float(ours), row, "D", color="#0072B2", label="ours" if first else "")
+        axes.plot(float(paper), row, "o", color="black", label="the paper's" if first else "")
+        axes.text(73, row, f"equal with λ = {lambda_} s", ha="right", va="center", size="small")
+    _label_rows(axes, [label for label, *_ in rows])
+    axes.set(xlabel="time saved by LROA [%]", xlim=(0, 74))
+
+
+def _draw_scores(task: str, limits: tuple[float, float], axes: Axes) -> None:
+    """Scores on a frozen task's held-out seeds, less LROA's, of agents and rules that are ok."""
     split = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:]]
     lines = [line for line in split if len(line) > 1]  # not the one on seeds
-    for row, (name, score, *_, status) in enumerate(lines):
-        if status == "ok":
-            x = [float(part) for part in re.findall(r"-?[\d.]+", score)]
-            _dot(axes, x, row, "black", status)
-            if name == "LROA":
-                axes.axvline(x[0], color="0.75", linewidth=2.5, zorder=0.5)
+    for row, (_, _, _, less, status) in enumerate(lines):
+        x = [float(part) for part in re.findall(r"-?[\d.]+", less)]
+        at: dict[str, Any] = {"va": "center", "size": "x-small"}
+        at["transform"] = axes.get_yaxis_transform()
+        if status != "ok":
+            axes.text(0.97, row, re.split(",| with", status)[0], ha="right", **at)
+        elif x[0] < limits[0]:
+            axes.text(0.03, row, f"← −{-x[0]:.2f}", **at)
         else:
-            fault = re.split(",| with", status)[0]
-            axes.text(0.5, row, fault, ha="center", va="center", size="x-small")
+            _dot(axes, x, row, "black", status)
+    axes.axvline(0, color="0.75", linewidth=2.5, zorder=0.5)
     _label_rows(axes, [name for name, *_ in lines])
-    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.1))
+    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score − LROA's", xlim=limits)
+    axes.set_xticks([limits[0], 0, limits[1]])
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def _draw_status(place: int, axes: Axes) -> None:
@@ -280,7 +301,8 @@ _DISTANCES = partial(
     _draw_rows, pd.concat([standings("opportunistic"), _DELAYED]), "", "outcome_gap"
 )
 _RANKING = [partial(_draw_status, place) for place in range(4)]
-_SCORES = [partial(_draw_scores, task) for task in ("paper", "longest", "blind")]
+_LIMITS = {"paper": (-0.03, 0.01), "longest": (-0.4, 0.2), "blind": (-0.2, 0.6)}
+_SCORES = [partial(_draw_scores, *task) for task in _LIMITS.items()]
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/system.png": ([[_draw_system]], (7.0, 2.8)),
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
@@ -288,4 +310,5 @@ FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.4)),
     "examples/figures/ranking.png": ([_RANKING], (1.8, 2.2)),
     "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
+    "examples/figures/paper-savings.png": ([[_draw_savings]], (7.0, 1.8)),
 }

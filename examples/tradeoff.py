@@ -48,18 +48,13 @@ POINTS = {
     f"{start}, {V:g}": (start, V) for start in LINES for V in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 }
 MEASURES = ["spent_ratio", "worst_spent_ratio", "least_participation", "outcome_gap"]
-# The panels: their labels, and their columns, with names and markers if there are several.
-PANELS = {
-    "time": ("mean time of a round [s]", {"round_time": ("", "")}),
-    "queues": ("mean energy queue [J]", {"queue": ("", "")}),
-    "constraints": (
-        "over target or budget",
-        {
-            "least_participation": ("least participation", "o"),
-            "worst_spent_ratio": ("worst device's energy", "s"),
-        },
-    ),
-}
+# The panels: their titles, labels and columns.
+PANELS = [
+    ("time", "mean time of a round [s]", "round_time"),
+    ("queues", "mean energy queue [J]", "queue"),
+    ("energy, worst device", "energy / budget", "worst_spent_ratio"),
+    ("participation, worst device", "participation / target", "least_participation"),
+]
 
 
 def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame, float]:
@@ -80,22 +75,19 @@ def played(scenario: Scenario, seeds: range, workers: int) -> tuple[pd.DataFrame
     return table, float(bounds.groupby("seed")["outcome_bound"].mean().mean())
 
 
-def draw(axes, points: pd.DataFrame, what: str, least: float) -> None:
-    """Draw a panel against V with a line for each start and column."""
-    ylabel, columns = PANELS[what]
+def draw(axes, points: pd.DataFrame, panel: tuple[str, str, str], least: float) -> None:
+    """Draw a panel against V with a line for each start."""
+    title, ylabel, column = panel
     color = looks(["Opportunistic"])["Opportunistic"].color
-    for column, (name, marker) in columns.items():
-        for start, rows in points.groupby("start", sort=False):
-            (line,) = axes.plot(rows["V"], rows[column], label=f"{start} start")
-            line.set(color=color, linestyle=LINES[start], marker=marker)
-        if name:
-            axes.plot([], [], marker, color=color, label=name)
-    axes.set(xscale="log", xlabel="V over its default", ylabel=ylabel, title=what)
+    for start, rows in points.groupby("start", sort=False):
+        (line,) = axes.plot(rows["V"], rows[column], label=f"{start} start")
+        line.set(color=color, linestyle=LINES[start])
+    axes.set(xscale="log", xlabel="V over its default", ylabel=ylabel, title=title)
     axes.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
-    if what == "time":
+    if column == "round_time":
         draw_bound(axes, least, "cannot be beaten within the constraints")
-    if what == "constraints":
-        draw_limit(axes, 1.0, "target and budget")
+    elif column != "queue":
+        draw_limit(axes, 1.0, "target or budget")
 
 
 def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1) -> None:
@@ -108,8 +100,8 @@ def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1)
     out.mkdir(parents=True, exist_ok=True)
     data = pd.concat([points, variants], ignore_index=True)
     data.assign(bound=least, scenario="cifar10").to_csv(out / "tradeoff.csv", index=False)
-    panels = [partial(draw, points=points, what=what, least=least) for what in PANELS]
-    save_figure([panels], [out / "tradeoff.png"])
+    panels = [partial(draw, points=points, panel=panel, least=least) for panel in PANELS]
+    save_figure([panels[:2], panels[2:]], [out / "tradeoff.png"], panel_size=(3.5, 2.0))
 
 
 if __name__ == "__main__":

@@ -14,4 +14,5 @@ import sys
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    main(["leaderboard", *sys.argv[1:]])
+    sys.argv.insert(1, "leaderboard")
+    main()

@@ -13,4 +13,5 @@ import sys
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    main(["reproduce", *sys.argv[1:]])
+    sys.argv.insert(1, "reproduce")
+    main()

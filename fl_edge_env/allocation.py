@@ -333,7 +333,8 @@ def _probabilities(q: FloatArray) -> FloatArray:
     error = np.abs(total - 1.0)
     if not all_true(error <= _SUM_TOLERANCE):
         raise ValueError(
-            f"q must sum to 1 within {_SUM_TOLERANCE:g}, got a sum of {_extremes(total)}"
+            f"q must sum to 1 over its last axis, the devices, within {_SUM_TOLERANCE:g}, got sums "
+            f"from {total.min():.9g} to {total.max():.9g}: divide by q.sum(axis=-1, keepdims=True)"
         )
     return q if all_true(error <= physics.ROUNDING) else normalized(q)
 

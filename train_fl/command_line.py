@@ -66,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         With status 2 for a wrong option or a missing package, 1 for failed runs, 130 after Ctrl-C,
         141 if nobody reads the output, and 143 after SIGTERM.
     """
+    if arguments is None:
+        _fix_hashes()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the shell has closed it
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
@@ -81,6 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the results are there, and workers end
+
+
+def _fix_hashes() -> None:
+    """Restart a script with fixed hashes of texts, on which the order of sets depends."""
+    script = hasattr(sys.modules["__main__"], "__file__")
+    if script and os.name == "posix" and os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, sys.orig_argv)
 
 
 @contextmanager

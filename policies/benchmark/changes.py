@@ -43,7 +43,7 @@ class UserCode(NamedTuple):
         return next(names, "")
 
 
-NO_CODE = UserCode({}, {}, any=False)
+NO_CODE = UserCode({}, {}, any=True)  # unknown, without a key
 
 
 def module_values(files: Container[str]) -> dict[str, str]:

@@ -120,7 +120,8 @@ class Fingerprint:
         self._numbers: dict[int, int] = {}
         self._first: dict[int, _Place] = {}  # where objects were met first, by `id`
         self._place: _Place = "object"
-        self._arrays: list[np.ndarray] = []  # that can change, in objects of the user's
+        # Arrays that can change, each with whether an object of a library holds it.
+        self._arrays: list[tuple[np.ndarray, bool]] = []
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
         self._cycles = 0  # how often one of these was met again
 
@@ -324,18 +325,20 @@ class Fingerprint:
         return [function.__qualname__, *parts]
 
     def _check_views(self, array: np.ndarray) -> None:
-        """Raise `CopyError` if an array that an object holds is a view of another one."""
+        """Raise `CopyError` if an array shares memory with another one, unless in libraries."""
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        if not self._copied or self._place in ("library", "code") or not root.flags.writeable:
+        if not self._copied or self._place == "code" or not root.flags.writeable:
             return
-        if any(np.shares_memory(array, other) for other in self._arrays):
+        librarys = self._place == "library"
+        others = [other for other, within in self._arrays if not (librarys and within)]
+        if any(np.may_share_memory(array, one) and np.shares_memory(array, one) for one in others):
             raise CopyError(
                 "it holds two arrays that share memory, which its copies cannot keep: copy one of "
                 "the arrays, or make the view when it is used"
             )
-        self._arrays.append(array)
+        self._arrays.append((array, librarys))
 
 
 def _is_librarys(value: object) -> bool:

@@ -236,6 +236,7 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
     remote: Any = ray.remote  # its type stubs lack keywords
     variables = {
         "NUMBA_NUM_THREADS": "1",  # as with joblib, one core a run
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "random"),
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),  # for the user's imports
     }
     play = remote(max_retries=0, runtime_env={"env_vars": variables})(_play_sent)

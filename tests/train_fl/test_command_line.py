@@ -33,6 +33,17 @@ finally:
     assert all(f" {name} " in result.stdout for name in COMMANDS)
 
 
+def test_main__fixes_the_order_of_sets(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from train_fl.command_line import main\nmain()\nprint(hash('text'))\n")
+    told = set()
+    for seed in ("1", "2", "random"):
+        variables = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, str(script), "--version"]
+        told.add(subprocess.check_output(command, env=variables, text=True))
+    assert len(told) == 1
+
+
 def test_main__prints_the_version(capsys):
     main(["--version"])
     assert capsys.readouterr().out == f"fl-edge {version('fl-edge-env')}\n"

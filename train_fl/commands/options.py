@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from itertools import chain
+from inspect import getdoc, getsource
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -36,7 +39,7 @@ class RunOptions:
     RAY_ADDRESS."""
     checkpoint_every: int = 50
     """Rounds between checkpoints of a training run."""
-    out: Annotated[Path | None, shown("PATH", "in runs, named by the options")] = None
+    out: Annotated[Path | None, shown("PATH", "a folder in runs")] = None
     """Folder for the results. Finished runs in it are not
     repeated."""
     overwrite: bool = False
@@ -97,7 +100,8 @@ class SystemOptions:
         """
         found: dict[str, Any] = {} if self.rounds is None else {"num_rounds": self.rounds}
         if () in self.set:
-            raise ValueError(f"--set needs FIELD=VALUE, with one of {', '.join(FIELDS)}")
+            print(_field_list())
+            raise SystemExit(0)
         for text in chain(*self.set):
             name, equals, value = text.partition("=")
             if name not in FIELDS:
@@ -190,6 +194,27 @@ def _kinds(options: type) -> dict[str, type]:
         parts = (hints[one.name], *get_args(hints[one.name]))
         kinds[one.name] = next((kind for kind in (int, float, str) if kind in parts), float)
     return kinds
+
+
+def _field_list() -> str:
+    """The fields of ``--set``, each with its default and the first sentence that explains it."""
+    about: dict[str, str] = {}
+    (training,) = ast.parse(getsource(TrainingOptions)).body
+    for one, text in pairwise(ast.iter_child_nodes(training)):
+        if isinstance(one, ast.AnnAssign) and isinstance(text, ast.Expr):
+            about[ast.unparse(one.target)] = ast.literal_eval(text.value)
+    documented = getdoc(Scenario) or ""
+    for names, lines in re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n)+)", documented, re.MULTILINE):
+        about |= dict.fromkeys(names.split(", "), lines)
+    defaults = {one.name: one.default for one in (*fields(TrainingOptions), *fields(Scenario))}
+    listed = ["Fields of --set:"]
+    for name in FIELDS:
+        sentence = " ".join(about[name].replace("`", "").split()).partition(". ")[0]
+        value = defaults[name]
+        default = f"{value:g}" if isinstance(value, float) else f"{value}"
+        known = "" if value in (None, MISSING) else f" (default: {default})"
+        listed.append(f"{name}{known}: {sentence.removesuffix('.')}.")
+    return "\n".join(listed)
 
 
 SCENARIO_FIELDS = _kinds(Scenario) | {"channel": str}

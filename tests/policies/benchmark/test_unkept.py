@@ -306,6 +306,10 @@ def counter():
         ("self.push = self.boost.append", "a function that uses its list"),
         ("self.masked = np.ma.masked_array(self.table)", "two arrays that share memory"),
         ("self.wide = np.broadcast_to(self.table[0], (3, 4))", "two arrays that share memory"),
+        (
+            "self.net = torch.nn.Sequential(torch.nn.Linear(1, 1)); self.b = self.net[0].bias.data",
+            "two arrays that share memory",
+        ),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
         ("self.held = CONFIG, KINDS, LIMITS, UNSET", ""),
         ("self.weight = torch.zeros(3)", ""),

@@ -14,6 +14,7 @@ import torch
 
 from policies.benchmark.results_folder import default_folder
 from train_fl.command_line import main
+from train_fl.commands.options import FIELDS
 from train_fl.factory import _cached_task
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
@@ -184,7 +185,6 @@ def test_compare__ends_with_the_command_that_fails_alike(
         ("--scenario {scenario}", "names no data set: give one with --dataset, or --no-train"),
         ("--scenario {scenario}x.toml", "No such file"),
         ("--set cohortsize=4", "--set has no field 'cohortsize': did you mean 'cohort_size'?"),
-        ("--set", "--set needs FIELD=VALUE, with one of num_devices, cohort_size"),
         ("--set mu", "--set needs mu=VALUE, got 'mu'"),
         ("--set cohort_size=1.5", "cohort_size must be an integer, got '1.5'"),
         ("--set mu=1 --set mu=2", "mu is given twice: as 1.0 and as '2'"),
@@ -213,6 +213,15 @@ def test_compare__a_wrong_option_ends_with_one_line(refused, arguments, fragment
         arguments += f" --out {tmp_path / 'results'}"
     assert fragment in refused("compare " + arguments.format(scenario=scenario))
     assert not list(tmp_path.glob("results/*"))
+
+
+def test_set__alone_lists_its_fields_with_units_and_defaults(capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["compare", "--set"])
+    text = capsys.readouterr().out
+    assert "bandwidth_hz (default: 1e+06): Uplink bandwidth B [Hz]." in text
+    assert "momentum (default: 0.9): Momentum of local training." in text
+    assert {line.split(" (")[0].split(":")[0] for line in text.splitlines()[1:]} == {*FIELDS}
 
 
 def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeypatch):

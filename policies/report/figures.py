@@ -282,7 +282,7 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
         marks = [Mark(chosen[name].color)]
         dots.append(Dot(label, value, note, marks, ok, runs[name][priced].mean() / length))
     draw_dots(axes, dots)
-    axes.plot([], [], "k|", markersize=9, label="priced time, which ranks")
+    axes.plot([], [], "k|", markersize=9, label="priced time, by which those that are ok rank")
     goal = "Total time"
     if time != "total_time" and comparison.target is not None:
         goal = f"Time to {100 * comparison.target:g} % test accuracy"
@@ -308,30 +308,32 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
         mean = np.mean([np.interp(grid, times[seed], values[seed]) for seed in values], axis=0)
         x = [*grid, times.iloc[-1].mean()]
         y = [*mean, values.iloc[-1].mean()]
-        axes.plot(x, y, **style | {"label": None})
+        style |= {"label": None, "marker": ""}
+        axes.plot(x, y, **style)
         last = min(x[-1], end / length)
-        ends.append((float(np.interp(last, x, y)), last, style["color"], runs))
+        ends.append((float(np.interp(last, x, y)), last, style, runs))
     _frame_accuracy(axes, target, "time", f"time [{unit}]")
     axes.set_xlim(0, end / length)
     _label_ends(axes, ends)
 
 
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, pd.DataFrame]]) -> None:
-    """Name policies at the right of the panel, given the ends of their curves: y, x, colour, runs.
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, _Style, pd.DataFrame]]) -> None:
+    """Name policies at the right of the panel, given the ends of their curves: y, x, style, runs.
 
-    A thin line leads from an end to a dot before the name, which is hollow if the policy is not ok.
+    Dots at the names, and where curves end earlier, are hollow if the policy is not ok.
     """
     right = axes.get_xlim()[1]
-    dot = 1.04 * right
     row = min(7, 100 / max(len(ends), 1))
     level = math.inf
-    for y, x, color, runs in sorted(ends, key=lambda end: -end[0]):
+    for y, x, style, runs in sorted(ends, key=lambda end: -end[0]):
         level = min(y, level - row)  # below the name before
-        face = color if is_ok(runs) else "white"
-        axes.plot([x, right, dot], [y, y, level], color=color, linewidth=0.5, clip_on=False)
-        axes.plot(dot, level, "o", color=color, markerfacecolor=face, clip_on=False)
+        axes.plot([1.03 * right, 1.13 * right], [level, level], **style, clip_on=False)
         name = superscripts(str(runs["policy"].iloc[0]))
-        axes.text(1.07 * right, level, name, va="center", size="small", parse_math=False)
+        axes.text(1.16 * right, level, name, va="center", size="small", parse_math=False)
+        face = style["color"] if is_ok(runs) else "white"
+        dots = {1.08 * right: level} | ({x: y} if x < right else {})
+        dot: _Style = {"marker": "o", "linestyle": "", "clip_on": False}
+        axes.plot([*dots], [*dots.values()], color=style["color"], markerfacecolor=face, **dot)
 
 
 def draw_accuracy_over_rounds(

@@ -67,12 +67,12 @@ def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contr
     cohort = np.asarray(info["cohort"])
     batch = cohort.shape[:-1]
     size = cohort.shape[-1]
-    decision = decision.of_shape((*batch, scenario.num_devices))
+    shape = (*batch, scenario.num_devices)
+    decision = decision.of_shape(shape)
     named = cohort >= 0
     # Index of each cohort member into the flattened devices of all systems.
     systems = np.arange(cohort.size // size).reshape(*batch, 1)
     places = (systems * scenario.num_devices + cohort)[named]
-    shape = (*batch, scenario.num_devices)
     count = np.bincount(places, minlength=int(np.prod(shape))).reshape(shape)
     arrived = count > 0
     for lost in ("failed", "late"):

@@ -118,9 +118,7 @@ class Allocation:
             fields["weights"] = _fitted("weights", real_array("weights", weights), named.shape)
         if named is not None and first is not None:
             fields["first"] = _fitted("first", _integers("first", first), named.shape[:-1])
-        for name in ("f", "p", "q", "weights", "first", "bandwidth"):
-            object.__setattr__(self, name, fields.get(name))
-        object.__setattr__(self, "cohort", named)
+        vars(self).update(_NOTHING_GIVEN, **fields, cohort=named)
 
     @classmethod
     def _trusted(cls, **arrays: NDArray[Any]) -> Allocation:
@@ -163,8 +161,9 @@ class Allocation:
         if whole.cohort is not None:
             _check_cohort(whole, whole.cohort, scenario)
         if whole.bandwidth is not None:
-            band = scenario.bandwidth_hz
-            used["bandwidth"] = _bandwidth(whole.bandwidth, whole.participates, band)
+            used["bandwidth"] = _bandwidth(
+                whole.bandwidth, whole.participates, scenario.bandwidth_hz
+            )
         moved = {name: value for name, value in used.items() if value is not getattr(whole, name)}
         return replace(whole, **moved) if moved else whole
 

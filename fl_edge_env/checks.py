@@ -125,6 +125,14 @@ def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     return value
 
 
+def check_all(name: str, values: FloatArray, allowed: Range) -> None:
+    """Raise `ValueError` unless all numbers of an array are in the range."""
+    if not all_true(allowed.holds(values)):
+        raise ValueError(
+            f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
+        )
+
+
 def set_checked(owner: object, check: Callable[[str, object], object], *names: str) -> None:
     """Replace fields of a frozen dataclass by their checked values."""
     for name in names:

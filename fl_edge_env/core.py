@@ -126,8 +126,7 @@ def resolve_scenario(
 ) -> Scenario:
     """Return a scenario, given as such, its fields, a preset or a TOML file, with some changes."""
     if isinstance(scenario, Path) or (isinstance(scenario, str) and scenario.endswith(".toml")):
-        devices = fields.pop("num_devices", None)
-        scenario = Scenario.load(scenario, num_devices=devices)
+        scenario = Scenario.load(scenario, num_devices=fields.pop("num_devices", None))
     elif isinstance(scenario, str):
         scenario = Scenario.preset(scenario, **fields)
         fields = {}

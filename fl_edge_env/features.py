@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, real_array
+from fl_edge_env.checks import FINITE, NOT_NEGATIVE, POSITIVE, check_all, real_array
 from fl_edge_env.observations import gains_and_queues
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import observation_space
@@ -113,10 +113,7 @@ class Scaling:
             values = real_array(name, observation[name])
             if values.shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {values.shape}")
-            if not allowed.holds(values).all():
-                raise ValueError(
-                    f"{name} must {allowed.must}, got values from {values.min()} to {values.max()}"
-                )
+            check_all(name, values, allowed)
 
     def features(self, observation: Observed) -> Features:
         """Features of each device, float32 of shape (..., N, F), in the order of `names`.

@@ -84,8 +84,16 @@ class CellChannel:
     fading_max: float = 5.0
 
     def __post_init__(self) -> None:
-        positive = ("mean", "radius_m", "least_distance_m", "rician_factor")
-        set_checked(self, finite_number, *positive, "fading_min", "fading_max")
+        set_checked(
+            self,
+            finite_number,
+            "mean",
+            "radius_m",
+            "least_distance_m",
+            "rician_factor",
+            "fading_min",
+            "fading_max",
+        )
         set_checked(self, finite_or_zero, "shadowing_db")
         set_checked(self, number_below_one, "persistence")
         set_checked(self, natural_number, "place_seed")

@@ -71,9 +71,9 @@ class TraceChannel:
 
     def unordered(self) -> UnorderedChannel:
         """The channel as policies may see it, without the order of the rounds."""
+        gains = np.sort(self.trace, axis=0)
         means = self.trace.mean(axis=0)
-        bounds = (self.gain_min, self.gain_max)
-        return UnorderedChannel(np.sort(self.trace, axis=0), means, self.mean, *bounds)
+        return UnorderedChannel(gains, means, self.mean, self.gain_min, self.gain_max)
 
     def __eq__(self, other: object) -> bool:
         """Equal if the gains are, regardless of the path."""

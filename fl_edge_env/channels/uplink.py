@@ -122,9 +122,7 @@ class UplinkChannel(RateReference):
                 f"device, got shapes {mean.shape} and {deviation.shape}"
             )
         per_device("mean_bps", mean, mean.size)
-        least = LEAST_DEVIATION * mean
-        most = MOST_DEVIATION * mean
-        wrong = ~((deviation >= least) & (deviation <= most))
+        wrong = ~((deviation >= LEAST_DEVIATION * mean) & (deviation <= MOST_DEVIATION * mean))
         if wrong.any():
             device = int(wrong.argmax())
             raise ValueError(

@@ -115,8 +115,7 @@ def _read(path: Path) -> pd.DataFrame:
         for name in COLUMNS[2:]:
             table[name] = rows.numbers(name, POSITIVE, optional=name in _TIMES)
         rows.check("device", table["device"] != "", "be a name")
-        again = table.duplicated(["round", "device"])
-        rows.check("device", ~again, "be unique in its round")
+        rows.check("device", ~table.duplicated(["round", "device"]), "be unique in its round")
         same = table["parameters"] == table["parameters"].iloc[0]
         rows.check("parameters", same, "be the same in all rows")
         for name in _TIMES:

@@ -319,8 +319,7 @@ class Scenario:
         own = self.to_dict()
         number = presets.check_number(fields.get("num_devices", self.num_devices))
         if number != self.num_devices and is_real(own["num_samples"]):
-            before = self.num_devices
-            own["num_samples"] = presets.split_anew(own["num_samples"], before, number)
+            own["num_samples"] = presets.split_anew(own["num_samples"], self.num_devices, number)
         return type(self)(**own | _displaced(fields) | fields)
 
     @classmethod
@@ -351,8 +350,7 @@ class Scenario:
             values["num_devices"] = num_devices
             share = values.get("num_samples")
             if is_real(share):
-                before = scenario.num_devices
-                values["num_samples"] = presets.split_anew(share, before, num_devices)
+                values["num_samples"] = presets.split_anew(share, scenario.num_devices, num_devices)
             return cls.from_dict(values)
 
     @classmethod

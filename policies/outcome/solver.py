@@ -116,12 +116,18 @@ def solve_round(
     ([119], True)
     """
     rounds, shape = check_rounds(channel_gain, energy_queue, scenario, V)
-    options = (participation_queue, available, scenario.deadline_s, tolerance)
-    decisions = _search(rounds, shape, *options, cohort_only=cohort_only)
+    decisions = _search(
+        rounds,
+        shape,
+        participation_queue,
+        available,
+        scenario.deadline_s,
+        tolerance,
+        cohort_only=cohort_only,
+    )
     if len(shape) == 2:
         return RoundSolution(*decisions, rounds.V)
-    f, p, participates, deadline, objective, lower = (values[0] for values in decisions)
-    return RoundSolution(f, p, participates, deadline, objective, lower, rounds.V)
+    return RoundSolution(*(values[0] for values in decisions), _V=rounds.V)
 
 
 def bound_rounds(
@@ -163,8 +169,9 @@ def bound_rounds(
     rounds, shape = check_rounds(channel_gain, energy_price, scenario, V=1.0)
     # Slightly later, because rounding must not make a device late.
     latest = scenario.deadline_s * (1.0 + 2.0 * physics.ROUNDING)
-    options = (participation_price, available, latest, tolerance)
-    bound = _search(rounds, shape, *options, bound_only=True).lower
+    bound = _search(
+        rounds, shape, participation_price, available, latest, tolerance, bound_only=True
+    ).lower
     # Consider a round that ends at tau <= D, by the deadline or once the first devices have
     # finished. A late device costs m E >= 0 and earns no z. The other devices are a cohort that
     # finishes by tau, and so cost at least as much as the best one that finishes by D. If there are

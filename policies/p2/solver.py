@@ -56,8 +56,8 @@ class P2Solution:
         quarter of the objective. The duals of parts of P2, split by the range of the largest q_n,
         then raise the bound. It is proven to be a lower bound, but may be below the optimum.
         """
-        decision = np.atleast_2d(self.q), np.atleast_1d(self.objective)
-        bound = _bound(self._rounds, *decision, branch=True).bound
+        q = np.atleast_2d(self.q)
+        bound = _bound(self._rounds, q, np.atleast_1d(self.objective), branch=True).bound
         return bound if self.q.ndim == 2 else float(bound[0])
 
     @property
@@ -121,8 +121,7 @@ def solve_p2(
         _improve(rounds, paper, decisions)
     if len(shape) == 2:
         return P2Solution(*decisions, rounds)
-    f, p, q, objective = (values[0] for values in decisions)
-    return P2Solution(f, p, q, objective, rounds)
+    return P2Solution(*(values[0] for values in decisions), _rounds=rounds)
 
 
 def _descend(rounds: Rounds, q: FloatArray, paper: bool) -> Decisions:

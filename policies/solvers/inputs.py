@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fl_edge_env.checks import NOT_NEGATIVE, POSITIVE, Range, all_true, finite_number, real_array
+from fl_edge_env.checks import NOT_NEGATIVE, POSITIVE, Range, check_all, finite_number, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
 
@@ -91,7 +91,7 @@ def check_state(
             f"channel_gain must have shape (N,) or (B, N) with N = {scenario.num_devices} and "
             f"at least one row, got {gains.shape}"
         )
-    _check_range("channel_gain", gains, POSITIVE)
+    check_all("channel_gain", gains, POSITIVE)
     return gains, like_gains("queue", queue, gains.shape, NOT_NEGATIVE)
 
 
@@ -100,13 +100,8 @@ def like_gains(name: str, value: ArrayLike, shape: tuple[int, ...], allowed: Ran
     values = real_array(name, value)
     if values.shape != shape and values.shape != shape[-1:]:
         raise ValueError(f"{name} must have the shape of channel_gain, {shape}, got {values.shape}")
-    _check_range(name, values, allowed)
+    check_all(name, values, allowed)
     return values if values.shape == shape else np.broadcast_to(values, shape)
-
-
-def _check_range(name: str, values: FloatArray, allowed: Range) -> None:
-    if not all_true(allowed.holds(values)):
-        raise ValueError(f"{name} must {allowed.must}, got {values.min()} to {values.max()}")
 
 
 # The last scenario and its table. To compare the fields of equal scenarios, such as a copied
@@ -127,19 +122,22 @@ def _table_of_constants(scenario: Scenario) -> FloatArray:
     f_range = scenario.f_max - scenario.f_min
     p_range = scenario.p_max - scenario.p_min
     table = np.zeros((CONSTANTS, scenario.num_devices))
-    table[CYCLES] = scenario.cycles_per_round
-    table[UPLOAD] = (
-        scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz
-    )
-    table[WAITING] = scenario.waiting_time
-    table[NOISE] = scenario.noise_power_w
-    table[CAPACITANCE] = scenario.capacitance
-    table[F_MIN] = scenario.f_min
-    table[F_MAX] = scenario.f_max
-    table[P_MIN] = scenario.p_min
-    table[P_MAX] = scenario.p_max
+    upload = scenario.upload_bits * scenario.cohort_size * math.log(2) / scenario.bandwidth_hz
+    rows_of = {
+        CYCLES: scenario.cycles_per_round,
+        UPLOAD: upload,
+        WAITING: scenario.waiting_time,
+        NOISE: scenario.noise_power_w,
+        CAPACITANCE: scenario.capacitance,
+        F_MIN: scenario.f_min,
+        F_MAX: scenario.f_max,
+        P_MIN: scenario.p_min,
+        P_MAX: scenario.p_max,
+        ERROR: scenario.V * scenario.lambda_ * scenario.weights**2,
+        BUDGET: scenario.energy_budget_j,
+    }
+    for row, values in rows_of.items():
+        table[row] = values
     np.divide(1.0, f_range, out=table[F_SCALE], where=f_range > 0)
     np.divide(1.0, p_range, out=table[P_SCALE], where=p_range > 0)
-    table[ERROR] = scenario.V * scenario.lambda_ * scenario.weights**2
-    table[BUDGET] = scenario.energy_budget_j
     return table

@@ -218,8 +218,9 @@ def decode_action(
     p = _from_unit(unit[..., 1, :], scenario.p_min, scenario.p_mid, scenario.p_max)
     score = unit[..., 2, :]
     if scenario.objective == "outcome":
-        cohort = smallest(-score, available, scenario.cohort_size)
-        return Allocation._trusted(f=f, p=p, cohort=cohort)
+        return Allocation._trusted(
+            f=f, p=p, cohort=smallest(-score, available, scenario.cohort_size)
+        )
     odds = softmax_scale * score
     odds -= odds.max(axis=-1, keepdims=True)
     np.exp(odds, out=odds)

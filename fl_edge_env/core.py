@@ -83,8 +83,12 @@ class EnvCore:
             if spec.id in TASKS:
                 check_frozen(spec)
             limit = spec.max_episode_steps
-            names = [each.name for each in dataclasses.fields(spec) if each.init]
-            spec = PlainSpec(**{name: getattr(spec, name) for name in names})
+            given = {
+                each.name: getattr(spec, each.name)
+                for each in dataclasses.fields(spec)
+                if each.init
+            }
+            spec = PlainSpec(**given)
             rounds = self.scenario.num_rounds
             spec.max_episode_steps = rounds if limit is None else min(limit, rounds)
         self._spec = spec

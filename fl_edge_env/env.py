@@ -183,8 +183,13 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
             raise gym.error.ResetNeeded("no episode is under way: call reset() before render()")
         from fl_edge_env.rendering import draw  # only rendering needs matplotlib
 
-        played = int(self.simulator.round_index)
-        return draw(self.scenario, played, self._decided_on, self.last_decision, self._last_round)
+        return draw(
+            self.scenario,
+            int(self.simulator.round_index),
+            self._decided_on,
+            self.last_decision,
+            self._last_round,
+        )
 
     @property
     def training_seed(self) -> np.random.SeedSequence:

@@ -56,8 +56,9 @@ class FlatView:
         if "age" not in observation:
             return self.scaling.features(observation)
         mean = (self._total + self._first) / (self._measurements + 1.0)
-        remembered = {"measurements": self._measurements, "remembered_gain": mean}
-        return self.scaling.features({**observation, **remembered})
+        return self.scaling.features(
+            {**observation, "measurements": self._measurements, "remembered_gain": mean}
+        )
 
     def rows(self, action: Any) -> Any:
         """Split a flat action into rows, shape (..., 3, N); an allocation stays as it is.

@@ -187,8 +187,9 @@ class Simulator:
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
         if decision.q is None:
-            places = scenario.cohort_size
-            participates, fields = _chosen(decision, places, device_time, device_energy, available)
+            participates, fields = _chosen(
+                decision, scenario.cohort_size, device_time, device_energy, available
+            )
         else:
             participates, fields = self._sampled(decision.q, device_time, device_energy, available)
         in_time = participates if late is None else participates & ~late

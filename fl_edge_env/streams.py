@@ -95,8 +95,7 @@ class Streams:
             available = draw_available(self._availability, count, scenario.availability)
         if scenario.upload_failure > 0:
             uploads = self._uploads.random((count, scenario.num_devices))
-        draws = self._cohort.random((count, scenario.cohort_size))
-        return Drawn(gains, draws, available, uploads)
+        return Drawn(gains, self._cohort.random((count, scenario.cohort_size)), available, uploads)
 
 
 def episode_gains(

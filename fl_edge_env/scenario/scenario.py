@@ -217,10 +217,13 @@ class Scenario:
             elif name in _WORDS:
                 one_of(name, value, _WORDS[name])
         for name, other in _EITHER.items():
-            given = f"{name} = {getattr(self, name)} and {other} = {getattr(self, other)}"
-            default = getattr(type(self), other)
-            if getattr(self, name) is not None and getattr(self, other) != default:
-                raise ValueError(f"{name} replaces {other}: give one of them, got {given}")
+            one = getattr(self, name)
+            instead = getattr(self, other)
+            if one is not None and instead != getattr(type(self), other):
+                raise ValueError(
+                    f"{name} replaces {other}: give one of them, got {name} = {one} and "
+                    f"{other} = {instead}"
+                )
         self._set("_given", {n: getattr(self, n) for n in ("lambda_", "V", "noise_power_w")})
         if self.noise_density_w_hz is not None:
             noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
@@ -230,8 +233,10 @@ class Scenario:
             wrong = getattr(self, low) > getattr(self, high)
             if wrong.any():
                 got = " and ".join(_show(getattr(self, name)) for name in (low, high))
-                first = f"first at device {int(wrong.argmax())}"
-                raise ValueError(f"{low} must not exceed {high}, got {got}, {first}")
+                raise ValueError(
+                    f"{low} must not exceed {high}, got {got}, first at device "
+                    f"{int(wrong.argmax())}"
+                )
         if isinstance(self.channel, str | dict):
             self._set("channel", toml.make_channel(self.channel))
         check_channel(self.channel, self.num_devices)

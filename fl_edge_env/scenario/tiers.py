@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_edge_env.checks import integer_at_least, one_of, real_array
+from fl_edge_env.checks import natural_number, one_of, real_array
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
 
@@ -64,7 +64,7 @@ def with_tiers(
             f"shares must be {len(tiers)} numbers of at least zero, one for each tier, "
             f"got {shares!r}"
         )
-    integer_at_least(0, "seed", seed)
+    natural_number("seed", seed)
     tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
     fields = {}
     for name in sorted({name for factors in tiers for name in factors}):
@@ -83,7 +83,7 @@ def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
     Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`. `seed`, an
     integer of at least zero, seeds the draw.
     """
-    integer_at_least(0, "seed", seed)
+    natural_number("seed", seed)
     factors = phone_factors(scenario.num_devices, seed=seed)
     return scenario.replace(
         **{name: getattr(scenario, name) * factor for name, factor in factors.items()}

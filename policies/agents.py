@@ -103,7 +103,6 @@ class PredictPolicy(Policy):
         ]
         shapes = " or ".join(f"{seen} and {action}" for seen, action in ours)
         theirs = tuple(getattr(space, "shape", space) for space in trained)
-        trained_shapes = f"{theirs[0]} and {theirs[1]}"
         systems = {name: Scaling(Scenario.preset(name)) for name in PRESETS}
         others = [
             name
@@ -121,7 +120,7 @@ class PredictPolicy(Policy):
             instead = "use the num_devices, csi and objective of its training"
         raise ValueError(
             f"the agent {self.name!r} was trained with observations and actions of shapes "
-            f"{trained_shapes}, but this scenario has {shapes}: {instead}"
+            f"{theirs[0]} and {theirs[1]}, but this scenario has {shapes}: {instead}"
         )
 
     def reset(self, seed: int | Sequence[int]) -> None:
@@ -200,9 +199,11 @@ def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:
     own = ours[0]
     blocks = own.shape[0] // len(scaling.names)
     fixed = np.tile([name not in _GROWING for name in scaling.names], blocks)
-    bounds = (seen.low, own.low), (seen.high, own.high)
-    alike = all(np.allclose(one[fixed], other[fixed]) for one, other in bounds)
-    return alike and bool(trained[1] == ours[1])
+    return (
+        np.allclose(seen.low[fixed], own.low[fixed])
+        and np.allclose(seen.high[fixed], own.high[fixed])
+        and bool(trained[1] == ours[1])
+    )
 
 
 class SavedAgent:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fl_edge_env import Allocation, Scenario, TraceChannel
-from fl_edge_env.checks import is_line
 from fl_edge_env.typing import Info, Observed
 
 
@@ -35,12 +34,6 @@ def checked_decision(policy: Policy, decision: object) -> Allocation:
         kind = type(decision).__name__
         raise ValueError(f"decide of {policy.name} must return an Allocation, got {kind}")
     return decision
-
-
-def check_name(name: object) -> None:
-    """Raise `ValueError` unless this is a text of one line."""
-    if not is_line(name):
-        raise ValueError(f"the name of a policy must be a text of one line, got {name!r}")
 
 
 class Named(ABC):

@@ -72,13 +72,11 @@ class DivFL(Policy):
         f, p = static_resources(*gains_and_queues(observation), self.scenario)
         available = available_devices(observation)
         if available is None:
-            cohort = facility_location(self._distance, size)
-            return Allocation(f, p, cohort=cohort)
+            available = np.ones(f.shape, dtype=np.bool_)
         cohort = np.full((*f.shape[:-1], size), -1)
         for row in np.ndindex(f.shape[:-1]):
             count = min(size, int(available[row].sum()))
-            chosen = facility_location(self._distance, count, available[row])
-            cohort[(*row, slice(count))] = chosen
+            cohort[(*row, slice(count))] = facility_location(self._distance, count, available[row])
         return Allocation(f, p, cohort=cohort)
 
 

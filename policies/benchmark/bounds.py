@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from fl_edge_env import Scenario, Simulator
 from fl_edge_env.aggregation import in_time
-from fl_edge_env.checks import integer_at_least
+from fl_edge_env.checks import integer_at_least, natural_number
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
 from fl_edge_env.typing import BoolArray, FloatArray, Info
@@ -91,7 +91,7 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
     only on the budgets there, so a scenario's V does not affect its bounds. Any prices give valid
     bounds. They are rounded to four digits, and so equal on every machine.
     """
-    integer_at_least(0, "seed", seed)
+    natural_number("seed", seed)
     price_seed, _ = np.random.SeedSequence(seed).spawn(2)
     penalty = scenario.mean_time + scenario.lambda_
     V = _PRICE_NU * float(np.mean(scenario.energy_budget_j**2)) / penalty
@@ -166,7 +166,7 @@ def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -
     rows = _block_rows(scenario)
     counts = [min(rows, num_samples - done) for done in range(0, num_samples, rows)]
     gains = (scenario.channel.sample(rng, count, scenario.num_devices) for count in counts)
-    samples = np.concatenate(list(_least_priced(gains, prices, scenario)))
+    samples = _least_priced(gains, prices, scenario)
     return LowerBound(
         value=float(samples.mean()),
         standard_error=float(samples.std(ddof=1) / math.sqrt(num_samples)),
@@ -191,7 +191,7 @@ def path_bound(scenario: Scenario, seed: int, prices: FloatArray) -> FloatArray:
     if scenario.drops_out or scenario.deadline_s < math.inf:
         return np.full(scenario.num_rounds, np.nan)
     gains = episode_gains(scenario, seed, block_rounds=_block_rows(scenario))
-    return np.concatenate(list(_least_priced(gains, prices, scenario)))
+    return _least_priced(gains, prices, scenario)
 
 
 def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatArray:
@@ -261,8 +261,8 @@ def _block_rows(scenario: Scenario) -> int:
 
 def _least_priced(
     blocks: Iterable[FloatArray], prices: FloatArray, scenario: Scenario
-) -> Iterator[FloatArray]:
-    """Lower bounds on phi for blocks of gains of shape (rounds, N) [s]."""
+) -> FloatArray:
+    """Lower bounds on phi for all rounds of blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
-    for gains in blocks:
-        yield np.asarray(solve_p2(gains, queue, scenario).lower_bound) / scenario.V
+    bounds = [solve_p2(gains, queue, scenario).lower_bound for gains in blocks]
+    return np.concatenate([np.asarray(bound) / scenario.V for bound in bounds])

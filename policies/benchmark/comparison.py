@@ -76,8 +76,7 @@ def collected(
 def _notes(setting: Setting) -> str:
     """A note on policies with different uploads, or an empty text."""
     first, *rest = setting.runs
-    uploads = first.scenario.compression
-    other = [run.label for run in rest if run.scenario.compression != uploads]
+    other = [run.label for run in rest if run.scenario.compression != first.scenario.compression]
     if not other:
         return ""
     return f"Uploads differ from {first.label}'s, and times with them: {', '.join(other)}."

@@ -138,7 +138,6 @@ class Recorder:
         Also record the filled fraction of the cohort, to which late devices do not contribute.
         """
         scenario = self._scenario
-        size = scenario.cohort_size
         available = info.get("available")
         shares = self._shares if available is None else _shares(scenario, available)
         self._sums["drawn"] += shares.drawn
@@ -158,15 +157,14 @@ class Recorder:
             self._sums["counted"] -= np.where(sent, lost, 0.0)
         if decision.q is not None:
             q = info["q"] if "q" in info else normalized(decision.q)
-            distinct = participation_probability(q, size).sum(axis=-1)
+            distinct = participation_probability(q, scenario.cohort_size).sum(axis=-1)
             filled = np.minimum(distinct / shares.distinct, 1.0)
             if "late" in info:
                 filled *= np.take_along_axis(done, info["cohort"], axis=-1).mean(axis=-1)
-            self._sums["filled"] += filled
-            return
-        self._sums["chosen"] += 1.0
-        filled = done.sum(axis=-1) / shares.drawn.sum(axis=-1)
-        self._sums["filled"] += np.minimum(filled, 1.0)
+        else:
+            self._sums["chosen"] += 1.0
+            filled = np.minimum(done.sum(axis=-1) / shares.drawn.sum(axis=-1), 1.0)
+        self._sums["filled"] += filled
 
     def _fair(self) -> FloatArray:
         return np.minimum(self._sums["fair"], self.num_rounds * self._target)
@@ -184,13 +182,13 @@ class Recorder:
             "seed": np.repeat(seed_column(self._seeds), self.num_rounds),
             "round": np.tile(np.arange(1, self.num_rounds + 1), len(self._seeds)),
         }
-        played = {name: values[: self.num_rounds] for name, values in self._columns.items()}
-        columns = {name: values.T.ravel() for name, values in played.items()}
+        columns = {
+            name: values[: self.num_rounds].T.ravel() for name, values in self._columns.items()
+        }
         return pd.DataFrame(index | columns)
 
     def accounts(self) -> DeviceAccounts:
         """The accounts of each device over the rounds so far."""
-        seeds = len(self._seeds)
         drawn = self._sums["drawn"]
         fair = self._fair()
         sampled = not self._sums["chosen"]
@@ -205,7 +203,7 @@ class Recorder:
             drawn=drawn,
             allowed=np.maximum(drawn, self.num_rounds * self._target),
             filled=self._sums["filled"] / self.num_rounds,
-            least_filled=np.full(seeds, least_filled),
+            least_filled=np.full(len(self._seeds), least_filled),
         )
 
     def record(self) -> Record:

@@ -153,8 +153,11 @@ def differences(one: Scenario, other: Scenario, ignored: Sequence[str]) -> list[
     """The fields in which two systems differ."""
     theirs = one.to_dict()
     ours = other.to_dict()
-    names = [name for name in ours if name not in ignored]
-    return [name for name in names if not np.array_equal(ours[name], theirs[name])]
+    return [
+        name
+        for name in ours
+        if name not in ignored and not np.array_equal(ours[name], theirs[name])
+    ]
 
 
 AnyRun: TypeAlias = Run | BoundRun

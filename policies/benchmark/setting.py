@@ -13,9 +13,9 @@ from typing import Any
 import cloudpickle
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_integer
+from fl_edge_env.checks import is_integer, is_line
 from fl_edge_env.files import reason
-from policies.base import Policy, check_name, without_future
+from policies.base import Policy, without_future
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.fingerprint import PICKLING, CopyError, Fingerprint
 from policies.benchmark.run import BoundRun, Run, differences
@@ -51,7 +51,8 @@ class Setting:
             raise ValueError("policies must be one or more, got none")
         labels = [*(run.label for run in self.runs), *self.left_out]
         for label in labels:
-            check_name(label)
+            if not is_line(label):
+                raise ValueError(f"the name of a policy must be a text of one line, got {label!r}")
             if labels.count(label) > 1:
                 raise ValueError(
                     f"{label!r} occurs twice among the policies, but names must be distinct: give "

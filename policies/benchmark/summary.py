@@ -100,9 +100,13 @@ def summarise(
             least_until = both.groupby(["policy", "seed"])["outcome_bound"].agg(_sum)
             priced = table["priced_time_to_target"].where(bounded)
             table["accuracy_gap"] = _above(priced, least_until.reindex(table.index))
-    table["mean_objective"] = groups["penalty"].agg(_mean)
-    table["mean_reward"] = groups["reward"].agg(_mean)
-    table["sampling_error"] = groups["sampling_error"].agg(_mean)
+    means = {
+        "mean_objective": "penalty",
+        "mean_reward": "reward",
+        "sampling_error": "sampling_error",
+    }
+    for name, column in means.items():
+        table[name] = groups[column].agg(_mean)
     return table.reset_index()
 
 

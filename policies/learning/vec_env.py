@@ -57,8 +57,7 @@ class BatchVecEnv(VecEnv):
     ) -> None:
         one_of("rows", rows, ("devices", "systems"))
         one_of("credit", credit, ("team", "difference"))
-        mode = AutoresetMode.SAME_STEP
-        self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=mode)
+        self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.SAME_STEP)
         scenario = self.systems.scenario
         if credit == "difference" and (rows == "systems" or scenario.objective == "outcome"):
             raise ValueError(

@@ -120,8 +120,7 @@ def _ascend(scenario: Scenario) -> DualPrices:
     level = 2.0 * float(np.median(time))
     # Far above any useful price of energy; reached only if the budgets cannot be met.
     most = 1e3 * level / float(np.median(energy))
-    common = _common_price(scenario, rng, energy, level, most)
-    m = np.full(scenario.num_devices, common)
+    m = np.full(scenario.num_devices, _common_price(scenario, rng, energy, level, most))
     level = play_sample(scenario, rng, m, level + m * energy).time
     u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
     size = _sample_size(scenario)

@@ -125,9 +125,9 @@ def solve_round(
         tolerance,
         cohort_only=cohort_only,
     )
-    if len(shape) == 2:
-        return RoundSolution(*decisions, rounds.V)
-    return RoundSolution(*(values[0] for values in decisions), _V=rounds.V)
+    if len(shape) == 1:
+        decisions = type(decisions)._make(values[0] for values in decisions)
+    return RoundSolution(*decisions, rounds.V)
 
 
 def bound_rounds(

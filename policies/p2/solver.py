@@ -119,9 +119,9 @@ def solve_p2(
     decisions = _descend(rounds, q, paper)
     if exact:
         _improve(rounds, paper, decisions)
-    if len(shape) == 2:
-        return P2Solution(*decisions, rounds)
-    return P2Solution(*(values[0] for values in decisions), _rounds=rounds)
+    if len(shape) == 1:
+        decisions = type(decisions)._make(values[0] for values in decisions)
+    return P2Solution(*decisions, rounds)
 
 
 def _descend(rounds: Rounds, q: FloatArray, paper: bool) -> Decisions:

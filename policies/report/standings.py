@@ -67,8 +67,12 @@ def standings(comparison: Comparison) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     for name in names:
         group = runs[name]
-        row: dict[str, object] = {"scheduler": name, "seeds": len(group)}
-        row |= {column: group[column].iloc[0] for column in ("status", "status_reason")}
+        row: dict[str, object] = {
+            "scheduler": name,
+            "seeds": len(group),
+            "status": group["status"].iloc[0],
+            "status_reason": group["status_reason"].iloc[0],
+        }
         if name in found:
             row |= dict(zip(_columns("rank"), found[name], strict=True))
         if "time_to_target" in group:

@@ -120,7 +120,6 @@ def _table(sheet: Sheet) -> Table:
 def _notes(comparison: Comparison, sheet: Sheet, width: int) -> list[str]:
     """The reasons of policies that are not ok, as many as fit, and what the runs cannot show."""
     runs = dict(by_policy(comparison.summary))
-    notes = list[str]()
     bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in sheet.names[sheet.good :]]
     for shown in range(len(bad), -1, -1):
         left = len(bad) - shown
@@ -144,8 +143,10 @@ def comparison_markdown(comparison: Comparison) -> str:
     """
     sheet = sheet_of(comparison, "status_reason", leader=True)
     found = ranks(comparison.summary)
-    rows = [["rank", "scheduler", *(column.name for column in sheet.columns)]]
-    rows.append(["---:", "---", *["---:"] * len(sheet.columns)])
+    rows = [
+        ["rank", "scheduler", *(column.name for column in sheet.columns)],
+        ["---:", "---", *["---:"] * len(sheet.columns)],
+    ]
     for name in sheet.names:
         rows.append(
             [
@@ -194,7 +195,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) -> Sheet:
     """The table of a comparison as texts, with this column of the summary as the status."""
     summary = comparison.summary
-    names = ranked(comparison.summary)
+    names = ranked(summary)
     first = names[0] if leader else str(summary["policy"].iloc[0])
     ranks_by = ranking_column(summary)
     time = ranks_by if leader else "total_time"
@@ -213,8 +214,10 @@ def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) ->
     columns = []
     for group, header, importance, quantity, scale, cell in _columns(status, ranks_by, length):
         if quantity in summary:
-            values = {name: group[quantity] for name, group in runs.items()}
-            cells = {n: cell(each if scale == 1 else scale * each) for n, each in values.items()}
+            cells = {
+                name: cell(each[quantity] if scale == 1 else scale * each[quantity])
+                for name, each in runs.items()
+            }
             columns.append(Column(group, header.format(**words), importance, quantity, cells))
     good = sum(is_ok(group) for group in runs.values())
     seeds = summary["seed"].nunique()

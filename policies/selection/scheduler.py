@@ -133,6 +133,8 @@ class Scheduler(Policy):
         """Random numbers for the coming round, shape (N,) or (B, N); each round has a stream."""
         num_devices = self.scenario.num_devices
         key = (_STREAM, self._number)
-        streams = [np.random.SeedSequence(s, spawn_key=key) for s in self._seeds]
-        rows = [np.random.default_rng(stream).random(num_devices) for stream in streams]
+        rows = [
+            np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key)).random(num_devices)
+            for seed in self._seeds
+        ]
         return np.array(rows).reshape(*self._batch, num_devices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import io
 import os
@@ -43,12 +42,13 @@ def _loader(description: str, name: str, options: str, module: str) -> Callable[
 
 
 _COMMANDS: dict[str, Callable[[], _Command]] = {
-    name: _loader(description, name, *options)
-    for name, description, *options in (
-        ("compare", "Compare policies, with or without training.", "CompareOptions", "options"),
-        ("leaderboard", "Rank schedulers in the settings of a file.", "Options", "leaderboard"),
-        ("reproduce", "Reproduce a figure of the paper.", "Options", "reproduce"),
-    )
+    "compare": _loader(
+        "Compare policies, with or without training.", "compare", "CompareOptions", "options"
+    ),
+    "leaderboard": _loader(
+        "Rank schedulers in the settings of a file.", "leaderboard", "Options", "leaderboard"
+    ),
+    "reproduce": _loader("Reproduce a figure of the paper.", "reproduce", "Options", "reproduce"),
 }
 
 
@@ -131,9 +131,10 @@ def _run(given: Sequence[str]) -> None:
         print(f"fl-edge {version('fl-edge-env')}")
         return
     if given and not given[0].startswith("-") and given[0] not in _COMMANDS:
-        nearest = difflib.get_close_matches(given[0], _COMMANDS, n=1)
-        meant = f": did you mean {nearest[0]!r}?" if nearest else ""
+        from fl_edge_env.checks import did_you_mean
+
         commands = ", ".join(_COMMANDS)
+        meant = did_you_mean(given[0], _COMMANDS)
         print(f"error: command must be one of {commands}, got {given[0]!r}{meant}", file=sys.stderr)
         sys.exit(2)
     # Only the name, so that the other commands need not be imported.
@@ -145,8 +146,7 @@ def _run(given: Sequence[str]) -> None:
         "`fl-edge --version` prints the version.",
         args=given[:1],
     )
-    words = [word.partition("=")[0] for word in given if word.startswith("--")]
-    flags = [word.replace("_", "-") for word in words]
+    flags = [word.partition("=")[0].replace("_", "-") for word in given if word.startswith("--")]
     for flag in flags:
         if flag != "--set" and flags.count(flag) > 1:
             print(f"error: {flag} is given twice: give all its values once", file=sys.stderr)

@@ -100,15 +100,15 @@ class TrainingEnvFactory:
         if isinstance(self.task, Task):
             return self.task
         scenario = self.scenario
-        merit = None
+        merit = None  # hashable, as a cache key
         if self.options.partition == "place":
-            merit = scenario.mean_gain
+            merit = tuple(scenario.mean_gain)
         elif self.options.partition == "speed":
-            merit = scenario.f_max / scenario.cycles_per_sample
+            merit = tuple(scenario.f_max / scenario.cycles_per_sample)
         task = _cached_task(
             self.task,
             num_devices=scenario.num_devices,
-            merit=None if merit is None else tuple(merit),  # hashable, as a cache key
+            merit=merit,
             **vars(self.options),
         )
         if self._data and task.dataset.fingerprint != self._data:

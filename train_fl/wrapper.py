@@ -154,8 +154,11 @@ class TrainingWrapper(
         self._report_update_norms = report_update_norms
         self._device = _check_device(self._options.device)
         with default_modes():
-            size = self.scenario.num_devices, task.num_parameters
-            self._distances = GradientDistances(*size, self._device) if report_gradients else None
+            self._distances = (
+                GradientDistances(self.scenario.num_devices, task.num_parameters, self._device)
+                if report_gradients
+                else None
+            )
             self._take_data()
 
     def _take_data(self) -> None:
@@ -291,10 +294,9 @@ class TrainingWrapper(
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
         """Norms of the devices' first-round updates before compression, shape (k,)."""
-        norms = np.empty(len(devices))
-        for index, device in enumerate(devices):  # one by one, to save memory
-            norms[index] = norms_of(self._train(device, 0, self._parameters)[0][None])[0]
-        return norms
+        # One by one, to save memory.
+        updates = (self._train(device, 0, self._parameters)[0] for device in devices)
+        return np.array([norms_of(update[None])[0] for update in updates], dtype=np.float64)
 
     def _train(self, device: int, completed_rounds: int, received: Tensor) -> tuple[Tensor, float]:
         return self._trainer.update(

@@ -43,12 +43,16 @@ def compare(options: CompareOptions, console: Console) -> None:
     setting = make_setting(name, options, [PolicySpec(each) for each in options.policy.policies])
     given = options.result_options()
     folder = run.out or default_folder(name, given)
-    given = {"scenario": name} | given
-    stored = [described(setting.scenario)]
     models = folder / "models" if options.training.save_models else None
     saved = [] if models is None else models_of(run.title for run in setting.runs)
     kind = replace(COMPARISON, results=(*COMPARISON.results, *saved))
-    with claimed(folder, kind, given, stored, overwrite=run.overwrite):
+    with claimed(
+        folder,
+        kind,
+        {"scenario": name} | given,
+        [described(setting.scenario)],
+        overwrite=run.overwrite,
+    ):
         (comparison,) = compare_settings(
             [setting], folder, progress_console(), models=models, **execution
         )

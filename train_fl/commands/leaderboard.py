@@ -11,7 +11,7 @@ import pandas as pd
 import tyro
 from rich.console import Console
 
-from fl_edge_env.checks import integer_at_least
+from fl_edge_env.checks import natural_number
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
     Kind,
@@ -99,7 +99,7 @@ def leaderboard(options: Options, console: Console) -> None:
     run = options.run
     execution = run.execution()
     if options.fresh_seed is not None:
-        integer_at_least(0, "--fresh-seed", options.fresh_seed)
+        natural_number("--fresh-seed", options.fresh_seed)
         if not options.policies:
             raise ValueError("--fresh-seed needs new policies: name them after the leaderboard")
     if options.quick:
@@ -119,9 +119,13 @@ def leaderboard(options: Options, console: Console) -> None:
             given["fresh_seed"] = options.fresh_seed
     settings = [_setting(one, stored) for one in read]
     folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, given).name
-    given = {"file": options.file} | given
-    described_settings = [_described(*pair) for pair in zip(read, settings, strict=True)]
-    with claimed(folder, LEADERBOARD, given, described_settings, overwrite=run.overwrite):
+    with claimed(
+        folder,
+        LEADERBOARD,
+        {"file": options.file} | given,
+        [_described(*pair) for pair in zip(read, settings, strict=True)],
+        overwrite=run.overwrite,
+    ):
         known: list[Setting] = []
         if stored is not None and options.policies:
             known = settings
@@ -222,6 +226,8 @@ def _sentence(read: FileSetting, setting: Setting) -> str:
     else:
         note = network_note(options)
         network = f" ({note})" if note else ""
-        target = f"{100 * setting.target:g} % test accuracy"
-        sentence += f"; trained on {dataset_of(options)}{network}, target {target}."
+        sentence += (
+            f"; trained on {dataset_of(options)}{network}, "
+            f"target {100 * setting.target:g} % test accuracy."
+        )
     return sentence

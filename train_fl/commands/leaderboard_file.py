@@ -62,8 +62,7 @@ def find_leaderboard(file: Path) -> tuple[Path, pd.DataFrame | None]:
     if str(file) in names:
         path = SUITES / f"{file}.toml"
         # A policy may be called NA or null.
-        stored = path.with_suffix(".csv")
-        runs = pd.read_csv(stored, keep_default_na=False, na_values=[""])
+        runs = pd.read_csv(path.with_suffix(".csv"), keep_default_na=False, na_values=[""])
         return path, runs.fillna({"status_reason": ""})
     file = user_path(file)
     if not file.suffix and not file.exists():
@@ -153,11 +152,10 @@ def _policy_spec(entry: object, where: str) -> PolicySpec:
         raise ValueError(
             f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
         )
-    own = ("name", "label")
-    options = {key: value for key, value in entry.items() if key not in own}
+    options = {key: value for key, value in entry.items() if key not in ("name", "label")}
     if "scenario" in options:
         raise ValueError(f"{where}: remove the scenario, which is the setting's, from {entry!r}")
     label = entry.get("label")
-    if label is not None and (not isinstance(label, str) or not label.isprintable() or not label):
+    if label is not None and not is_line(label):
         raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")
     return PolicySpec(entry["name"], options, label)

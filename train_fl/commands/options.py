@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import tyro
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import did_you_mean, integer_at_least, positive_integer
+from fl_edge_env.checks import did_you_mean, natural_number, positive_integer
 from fl_edge_env.compression import is_custom
 from fl_edge_env.core import resolve_scenario
 from fl_edge_env.files import user_path
@@ -120,8 +120,9 @@ class SystemOptions:
                 more = ": separate fields with spaces" if "," in value else ""
                 raise ValueError(f"{name} must be {kind}, got {value!r}{more}") from None
         for name in found.keys() & self.fields_in_file.keys():
-            values = f"as {found[name]!r} and as {self.fields_in_file[name]!r}"
-            raise ValueError(f"{name} is given twice: {values}")
+            raise ValueError(
+                f"{name} is given twice: as {found[name]!r} and as {self.fields_in_file[name]!r}"
+            )
         return {**found, **self.fields_in_file}
 
 
@@ -279,13 +280,12 @@ class CompareOptions:
         given = vars(self.training) | self.system.given_fields
         if not is_custom(given.get("compression", "none")):
             given["compression"] = None  # the scenario has it
-        names = [one.name for one in fields(TrainingOptions)]
-        return {name: given[name] for name in names if name in given}
+        return {one.name: given[one.name] for one in fields(TrainingOptions) if one.name in given}
 
     def seed_range(self) -> range:
         """The seeds; `ValueError` if the options give none."""
         number = number_of_seeds(self.policy.seeds, self.training.train)
-        first = integer_at_least(0, "first_seed", self.policy.first_seed)
+        first = natural_number("first_seed", self.policy.first_seed)
         return range(first, first + number)
 
     def result_options(self) -> dict[str, Any]:

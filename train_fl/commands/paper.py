@@ -137,9 +137,13 @@ def baselines(options: Options, name: str) -> Figure:
         where = matching_mu(name, time)
         rows = []
         for saver, other in (*stated, *[("LROA", "DivFL")] * options.train):
-            row = {"scenario": name, "policy": saver, "against": other}
-            row["paper"] = stated.get((saver, other), "")
-            row["ours, μ = 1"] = f"{100 * (1 - time[saver] / time[other]):.1f}"
+            row = {
+                "scenario": name,
+                "policy": saver,
+                "against": other,
+                "paper": stated.get((saver, other), ""),
+                "ours, μ = 1": f"{100 * (1 - time[saver] / time[other]):.1f}",
+            }
             if not options.train:
                 row["the paper's at μ ="] = where.get(other, "") if saver == "LROA" else ""
             rows.append(row)
@@ -281,11 +285,17 @@ def k_sweep(options: Options, name: str) -> Figure:
             least = PAPER_ACCURACY.get(name, {}).get(size, 0.0) if options.train else None
             (mu, nu), quality, good = select(runs, least)
             best = curves[size, policy, mu, nu].label
-            row = {"scenario": name, "policy": policy, "K": str(size), "mu": f"{mu:g}"}
-            row["nu"] = superscripts(f"{nu:.3g}")
-            row["total time, d"] = f"{total_time(summaries[best]) / 86_400:.4g}"
-            row[quality_of] = f"{quality:.4g}{'' if good else '*'}"
-            rows.append(row)
+            rows.append(
+                {
+                    "scenario": name,
+                    "policy": policy,
+                    "K": str(size),
+                    "mu": f"{mu:g}",
+                    "nu": superscripts(f"{nu:.3g}"),
+                    "total time, d": f"{total_time(summaries[best]) / 86_400:.4g}",
+                    quality_of: f"{quality:.4g}{'' if good else '*'}",
+                }
+            )
             status = OK if good else "not good enough"
             chosen.append(rounds_of[best].assign(status=status, short=f"{policy}, K = {size}"))
         rounds = pd.concat(chosen, ignore_index=True)
@@ -339,14 +349,15 @@ def bound(options: Options, name: str) -> Figure:
             queue = late["mean_queue"].mean()
             energy = rounds.groupby("seed")["worst_energy_ratio"].last().mean()
             data.append({"nu": nu, "gap": gap, "queue": queue, "energy": energy})
-            row = {
-                "scenario": name,
-                "nu": superscripts(f"{nu:.3g}"),
-                "above bound, %": f"{gap:.3f}",
-                "mean queue, J": f"{queue:.4g}",
-                "worst energy / budget": f"{energy:.4f}",
-            }
-            rows.append(row)
+            rows.append(
+                {
+                    "scenario": name,
+                    "nu": superscripts(f"{nu:.3g}"),
+                    "above bound, %": f"{gap:.3f}",
+                    "mean queue, J": f"{queue:.4g}",
+                    "worst energy / budget": f"{energy:.4f}",
+                }
+            )
         frame = pd.DataFrame(data)
         drawn: list[Panel] = [
             partial(_draw_against_nu, frame=frame, column=column, title=f"LROA on {name}")
@@ -405,8 +416,16 @@ def curve_table(rounds: pd.DataFrame) -> pd.DataFrame:
 
     Columns `*_half_width` have half the width of Student's 95 % interval, NaN for a single seed.
     """
-    names = ["elapsed_time", "energy_ratio", "spent_ratio", "penalty", "sampling_error"]
-    names += ["train_loss", "test_loss", "test_accuracy"]
+    names = [
+        "elapsed_time",
+        "energy_ratio",
+        "spent_ratio",
+        "penalty",
+        "sampling_error",
+        "train_loss",
+        "test_loss",
+        "test_accuracy",
+    ]
     groups = rounds.groupby(["policy", "round"], sort=False)[[n for n in names if n in rounds]]
     count = groups.count()
     quantile = count.map(lambda n: stdtrit(max(n - 1, 1), 0.975))

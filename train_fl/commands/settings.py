@@ -82,8 +82,7 @@ def make_setting(
             )
         # The task determines the size of a user-defined compression.
         keep = set() if options.training.fit_scenario else options.names_given() - {"compression"}
-        task = dataset_of(options)
-        training = make_training(scenario, task, options.training_options(), keep)
+        training = make_training(scenario, dataset_of(options), options.training_options(), keep)
         scenario = training.scenario
     check_target(options.training.target_accuracy)
     runs = [make_run(spec, scenario, training) for spec in specs]

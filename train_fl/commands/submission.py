@@ -62,8 +62,7 @@ def newcomers(
         for run in runs:
             if run.label in set(stored["policy"]):
                 raise ValueError(f"stored results already have {run.label!r}: rename the policy")
-        trains = one.options.training.train
-        able = [trains or not run.policy.needs_training for run in runs]
+        able = [one.options.training.train or not run.policy.needs_training for run in runs]
         left_out[one.name] = [run.label for run, can in zip(runs, able, strict=True) if not can]
         if any(able):
             mine = tuple(spec for spec, can in zip(specs, able, strict=True) if can)
@@ -124,8 +123,12 @@ def verdicts(
         now = by_seed(fresh[setting].summary)
         before = by_seed(known) | by_seed(again[setting].summary)
         # The first reference that reaches the target in every run relates both kinds of seeds.
-        bases = [name for name in REFERENCES.values() if _reaches(now[name][time])]
-        base = next((name for name in bases if _reaches(before[name][time])), None)
+        reaching = (
+            name
+            for name in REFERENCES.values()
+            if _reaches(now[name][time]) and _reaches(before[name][time])
+        )
+        base = next(reaching, None)
         rivals = [
             relative_interval(group[time], before[base][time])
             for group in by_seed(known).values()
@@ -180,8 +183,10 @@ def verdict_lines(found: Sequence[Verdict], schedulers: int) -> str:
         lines.append(f"\n{name}, ranks on fresh seeds and priced time against the reference's")
         lines += map(_line, mine)
         places = [schedulers + 1 if each.place is None else each.place[0] for each in mine]
-        mean = sum(places) / len(places)
-        lines.append(f"\nmean rank {mean:.3g}, with {schedulers + 1} for settings without a rank")
+        lines.append(
+            f"\nmean rank {sum(places) / len(places):.3g}, with {schedulers + 1} for settings "
+            "without a rank"
+        )
     return "\n".join(lines)
 
 

@@ -85,8 +85,10 @@ def cifar10(source: DataSource) -> Dataset:
     from torchvision.datasets import CIFAR10
 
     with _reading("CIFAR10", source.folder / CIFAR10.base_folder, source):
-        known = CIFAR10(source.folder, download=source.download)
-        splits = known, CIFAR10(source.folder, train=False)
+        splits = (
+            CIFAR10(source.folder, download=source.download),
+            CIFAR10(source.folder, train=False),
+        )
     train, test = standardise(
         *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)
     )

@@ -178,4 +178,4 @@ def label_histogram(
 ) -> FloatArray:
     """Share of each class in each device's samples, shape (N, C)."""
     counts = [np.bincount(labels[part], minlength=num_classes) / len(part) for part in parts]
-    return np.array(counts, dtype=np.float64)
+    return np.array(counts)

@@ -304,9 +304,12 @@ class Clocked(EmulatedRounds):
         size = max(len(cohort), self.scenario.cohort_size)
         if size not in self._systems:
             if len(self._systems) == 1:
-                message = f"{size} devices take part, so each has 1/{size} of the band"
-                message += f": the scenario has cohort_size={scenario.cohort_size}"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"{size} devices take part, so each has 1/{size} of the band: the scenario has "
+                    f"cohort_size={scenario.cohort_size}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             noise = scenario.noise_power_w * scenario.cohort_size / size
             fixed = {"V": scenario.V, "lambda_": scenario.lambda_, "noise_power_w": noise}
             with warnings.catch_warnings(action="ignore"):  # these concern sampled decisions

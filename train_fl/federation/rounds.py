@@ -92,8 +92,11 @@ class EmulatedRounds:
         self._recorder = Recorder(self.scenario, [self.seed], self._prices)
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
-        message = "waiting up to %g s for %d clients, one for each device of the scenario"
-        logging.getLogger("flwr").info(message, self._wait, count)
+        logging.getLogger("flwr").info(
+            "waiting up to %g s for %d clients, one for each device of the scenario",
+            self._wait,
+            count,
+        )
         while len(nodes := list(grid.get_node_ids())) < count and time.monotonic() < deadline:
             time.sleep(0.2)
         if len(nodes) != count:
@@ -128,9 +131,12 @@ class EmulatedRounds:
         self._strangers |= strangers
         self._node_of |= {device: node for node, device in device_of.items()}
         self._device_of = {node: device for device, node in self._node_of.items()}
-        message = "devices of new nodes: %s; new nodes that get no messages: %s"
-        level = logging.WARNING if strangers else logging.INFO
-        logging.getLogger("flwr").log(level, message, device_of, strangers)
+        logging.getLogger("flwr").log(
+            logging.WARNING if strangers else logging.INFO,
+            "devices of new nodes: %s; new nodes that get no messages: %s",
+            device_of,
+            strangers,
+        )
         return device_of.values()
 
     def _device(self, reply: Message) -> int:
@@ -159,8 +165,11 @@ class EmulatedRounds:
         read_of, reasons = read_replies(replies, nodes, read)
         for node, why in reasons.items():
             why = why if node in self._device_of else f"no node has its number: {self._strangers}"
-            message = f"no update from device {nodes[node]} in round {number}: {why}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"no update from device {nodes[node]} in round {number}: {why}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         received = {nodes[node]: result for node, result in read_of.items()}
         return received, self._account(received)
 

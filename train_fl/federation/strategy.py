@@ -125,11 +125,19 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             )
             self._received = downloads.decoded(sent)
             arrays = shaped(self._received, arrays)
-        common = {**config, **self.train_config, "server-round": server_round}
-        common["report-losses"] = self.policy.uses_losses
-        common["compression"] = scenario.compression
-        settings = {"frequency": decision.f, "power": decision.p, "bandwidth": decision.bandwidth}
-        settings["local-epochs"] = scenario.local_epochs
+        common = {
+            **config,
+            **self.train_config,
+            "server-round": server_round,
+            "report-losses": self.policy.uses_losses,
+            "compression": scenario.compression,
+        }
+        settings = {
+            "frequency": decision.f,
+            "power": decision.p,
+            "bandwidth": decision.bandwidth,
+            "local-epochs": scenario.local_epochs,
+        }
         messages = []
         for device in set(self._expected.participants.tolist()) & set(self._node_of):
             own = {name: float(v[device]) for name, v in settings.items() if v is not None}
@@ -164,8 +172,10 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         for name, values in reports.items():
             info[name] = np.zeros(len(balance))
             info[name][participants] = values
-        record["mean-queue"] = float(np.mean(self._env.simulator.queue))
-        record["weights"] = weights.tolist()
+        record |= {
+            "mean-queue": float(np.mean(self._env.simulator.queue)),
+            "weights": weights.tolist(),
+        }
         if rows and all("train-loss" in row for row in rows):
             losses = [row["train-loss"] for row in rows]
             samples = samples_seen(scenario.local_epochs, scenario.num_samples)[participants]
@@ -211,9 +221,12 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         device = self._device_of[reply.metadata.src_node_id]
         reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}
         row = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
-        row |= {"device": device, "epochs": scenario.local_epochs[device]}
-        row["samples"] = row.get("num-examples", scenario.num_samples[device])
-        row["parameters"] = self._received.size
+        row |= {
+            "device": device,
+            "epochs": scenario.local_epochs[device],
+            "samples": row.get("num-examples", scenario.num_samples[device]),
+            "parameters": self._received.size,
+        }
         for name in _LOSSES if self.policy.uses_losses else ():
             row[name] = number_in(FINITE, f"its {name}", metrics.get(name))
         if "train-loss" in metrics:

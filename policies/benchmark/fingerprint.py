@@ -66,8 +66,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
 # The place of an object: in an object of the user's, in a function that such an object holds, in an
-# object of a library, which knows how it is copied, or in code.
-_Place: TypeAlias = Literal["object", "function", "library", "code"]
+# object of a library, which knows how it is copied, in code, or in a class of FLEdge.
+_Place: TypeAlias = Literal["object", "function", "library", "code", "fledge"]
 
 
 class CopyError(ValueError):
@@ -156,7 +156,7 @@ class Fingerprint:
             self._open[key] = value
             place = self._place
             if isinstance(value, type | ModuleType):
-                place = "code"
+                place = "fledge" if _is_fledges(value) else "code"
             elif place != "code" and _is_librarys(value):
                 place = "library"
             with self._at(place):
@@ -243,7 +243,8 @@ class Fingerprint:
             with suppress(TypeError):  # NumPy has no such numbers
                 self._check_views(value.detach().cpu().numpy())
             shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
-            return ["tensor", *shown, self.of(kind), _hash(data.tobytes())]
+            gradient = value.grad if value.is_leaf else None  # which pickle leaves out
+            return ["tensor", *shown, *self._each(kind, gradient), _hash(data.tobytes())]
         state = vars(value) if isinstance(value, Enum) else {}  # which pickle leaves out
         own = {name: item for name, item in state.items() if not name.startswith("_")}
         return ["object", *self._object(value), *self._named(own)]
@@ -278,7 +279,7 @@ class Fingerprint:
     def _object(self, value: Any) -> list[str]:
         """The parts of an object that pickle would store."""
         hooks = [vars(kind).get(name) for kind in type(value).__mro__ for name in PICKLING]
-        self.own_pickling |= self._place != "code" and any(map(is_users, hooks))
+        self.own_pickling |= self._place not in ("code", "fledge") and any(map(is_users, hooks))
         reduce = copyreg.dispatch_table.get(type(value))
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
         if isinstance(reduced, str):
@@ -326,10 +327,13 @@ class Fingerprint:
 
     def _check_views(self, array: np.ndarray) -> None:
         """Raise `CopyError` if an array shares memory with another one, unless in libraries."""
-        root = array
-        while isinstance(root.base, np.ndarray):
+        root: Any = array
+        while getattr(root, "base", None) is not None:
             root = root.base
-        if not self._copied or self._place == "code" or not root.flags.writeable:
+        fixed = isinstance(root, bytes) or (
+            isinstance(root, np.ndarray) and not root.flags.writeable
+        )
+        if not self._copied or self._place in ("code", "fledge") or fixed:
             return
         librarys = self._place == "library"
         others = [other for other, within in self._arrays if not (librarys and within)]
@@ -377,6 +381,13 @@ def is_users(code: object) -> bool:
     file = values.get("__file__")
     places = [file] if file is not None else values.get("__path__", [])
     return values.get("__name__") == "__main__" or any(is_user_file(place) for place in places)
+
+
+def _is_fledges(code: type | ModuleType) -> bool:
+    """Whether a class or module is FLEdge's."""
+    module = _module_of(code) if isinstance(code, type) else code
+    file = getattr(module, "__file__", None)
+    return file is not None and not is_user_file(file) and not is_library_file(file)
 
 
 def _module_of(kind: type) -> ModuleType | None:

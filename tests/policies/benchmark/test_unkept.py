@@ -310,6 +310,10 @@ def counter():
             "self.net = torch.nn.Sequential(torch.nn.Linear(1, 1)); self.b = self.net[0].bias.data",
             "two arrays that share memory",
         ),
+        (
+            "self.windows = np.lib.stride_tricks.sliding_window_view(self.table, 2, 0)",
+            "two arrays that share memory",
+        ),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
         ("self.held = CONFIG, KINDS, LIMITS, UNSET", ""),
         ("self.weight = torch.zeros(3)", ""),
@@ -430,6 +434,18 @@ class Tensors(Views):
         return super().decide(observation)
 
 
+class Accumulates(UniS):
+    """Adds up gradients over rounds."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self.weight = torch.ones(1, requires_grad=True)
+
+    def decide(self, observation):
+        self.weight.sum().backward()
+        return super().decide(observation)
+
+
 class Forgets(UniS):
     """Leaves its cache out of pickles, as is usual."""
 
@@ -443,7 +459,8 @@ class Forgets(UniS):
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [(Views, "arrays that share"), (Tensors, "arrays that share"), (Forgets, "may lose values")],
+    [(Views, "arrays that share"), (Tensors, "arrays that share"), (Forgets, "may lose values")]
+    + [(Accumulates, "loses some of its values")],
 )
 def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

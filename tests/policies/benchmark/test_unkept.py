@@ -459,8 +459,12 @@ class Forgets(UniS):
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [(Views, "arrays that share"), (Tensors, "arrays that share"), (Forgets, "may lose values")]
-    + [(Accumulates, "loses some of its values")],
+    [
+        (Views, "arrays that share"),
+        (Tensors, "arrays that share"),
+        (Forgets, "may lose values"),
+        (Accumulates, "loses some of its values"),
+    ],
 )
 def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

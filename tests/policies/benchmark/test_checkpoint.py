@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
-from policies import LROA, DivFL, Opportunistic, Policy, UniD
+from policies import LROA, DivFL, Opportunistic, Policy, UniD, UniS
 from policies.benchmark.changes import UserCode
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
+from tests.support import BRIEF
 from train_fl import TrainingWrapper, make_task
 
 RUN = {"queue": np.arange(4.0), "round": 5}
@@ -208,3 +209,64 @@ def test_play__goes_on_without_checkpoints_with_one_warning(
     assert reason in messages[0]
     assert_same(run, whole)
     assert not cache.exists() or not list(cache.iterdir())
+
+
+class Views(UniS):
+    """Makes a view while it plays."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self.counts = np.zeros((4, 2))
+
+    def decide(self, observation):
+        self.column = self.counts[:, 0]
+        return super().decide(observation)
+
+
+class Tensors(Views):
+    def decide(self, observation):
+        self.tensor = torch.zeros(4, 2)
+        self.part = self.tensor[:, 0]
+        return super().decide(observation)
+
+
+class Accumulates(UniS):
+    """Adds up gradients over rounds."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self.weight = torch.ones(1, requires_grad=True)
+
+    def decide(self, observation):
+        self.weight.sum().backward()
+        return super().decide(observation)
+
+
+class Forgets(UniS):
+    """Leaves its cache out of pickles, as is usual."""
+
+    def reset(self, seed):
+        super().reset(seed)
+        self.cache = [seed]
+
+    def __getstate__(self):
+        return vars(self) | {"cache": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Views, "arrays that share"),
+        (Tensors, "arrays that share"),
+        (Forgets, "may lose values"),
+        (Accumulates, "loses some of its values"),
+    ],
+)
+def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    policy = kind(BRIEF)
+    checkpoint = Checkpoint("key", 1)
+    env = gym.make("FLEdge-v0", scenario=BRIEF)
+    with pytest.warns(RuntimeWarning, match=f"cannot write the checkpoint .* {why}"):
+        play(policy, env, BRIEF, [0], checkpoint)
+    assert not list(tmp_path.rglob("*.checkpoint"))

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 
 from policies import UniD, UniS, evaluate, make_policy, uniform
-from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.play import play
 from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.uniform import static_resources
@@ -413,67 +410,6 @@ def test_play_runs__keeps_nothing_of_what_others_have_replaced(tmp_path, monkeyp
     with pytest.warns(RuntimeWarning, match="replaced policies.uniform.static_resources since"):
         play_runs([run_of(UniS(BRIEF)), run_of(Replaces(BRIEF))], folder=tmp_path)
     assert key not in [path.stem for path in tmp_path.iterdir()]
-
-
-class Views(UniS):
-    """Makes a view while it plays."""
-
-    def reset(self, seed):
-        super().reset(seed)
-        self.counts = np.zeros((4, 2))
-
-    def decide(self, observation):
-        self.column = self.counts[:, 0]
-        return super().decide(observation)
-
-
-class Tensors(Views):
-    def decide(self, observation):
-        self.tensor = torch.zeros(4, 2)
-        self.part = self.tensor[:, 0]
-        return super().decide(observation)
-
-
-class Accumulates(UniS):
-    """Adds up gradients over rounds."""
-
-    def reset(self, seed):
-        super().reset(seed)
-        self.weight = torch.ones(1, requires_grad=True)
-
-    def decide(self, observation):
-        self.weight.sum().backward()
-        return super().decide(observation)
-
-
-class Forgets(UniS):
-    """Leaves its cache out of pickles, as is usual."""
-
-    def reset(self, seed):
-        super().reset(seed)
-        self.cache = [seed]
-
-    def __getstate__(self):
-        return vars(self) | {"cache": []}
-
-
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        (Views, "arrays that share"),
-        (Tensors, "arrays that share"),
-        (Forgets, "may lose values"),
-        (Accumulates, "loses some of its values"),
-    ],
-)
-def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    policy = kind(BRIEF)
-    checkpoint = Checkpoint("key", 1)
-    env = gym.make("FLEdge-v0", scenario=BRIEF)
-    with pytest.warns(RuntimeWarning, match=f"cannot write the checkpoint .* {why}"):
-        play(policy, env, BRIEF, [0], checkpoint)
-    assert not list(tmp_path.rglob("*.checkpoint"))
 
 
 METHODS = """

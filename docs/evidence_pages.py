@@ -166,14 +166,15 @@ def _draw_system(axes: Axes) -> None:
     for place in cohort:
         y = heights[place] + 0.4
         arrow((2.7, y), (5.0, y))
-        axes.text(3.85, y + 0.15, "upload, power $p$", ha="center", va="bottom", size="small")
+        axes.text(3.85, y + 0.15, "upload, power $p$", ha="center", va="bottom")
         arrow((6.5, y), (8.3, 2.8 if place == 0 else 2.2))
-    axes.plot([9.7, 9.7, 1.3], [3.9, 4.95, 4.95], color="black", linewidth=1.2)
-    arrow((1.3, 4.95), (1.3, 4.5))
+        arrow((-0.4, y), (0, y))
+    axes.plot([9.7, 9.7, -0.4, -0.4], [3.9, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
     decided = "a policy decides: K of N devices (drawn with probabilities $q$), $f$ and $p$"
-    axes.text(5.5, 5.1, decided, ha="center", va="bottom")
-    axes.text(8.4, 0.4, "the round ends with\nthe last upload", size="small", va="center")
-    axes.set(xlim=(-0.1, 11.1), ylim=(-0.1, 5.6))
+    axes.text(5.1, 5.1, decided, ha="center", va="bottom")
+    axes.text(5.1, 4.85, "the server sends the model", ha="center", va="top")
+    axes.text(8.4, 0.5, "the round ends with\nthe last upload", va="center")
+    axes.set(xlim=(-0.5, 11.1), ylim=(-0.1, 5.6))
     axes.axis("off")
 
 

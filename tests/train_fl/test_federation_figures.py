@@ -42,15 +42,18 @@ def test_save_accuracy__draws_each_run_over_what_it_has(monkeypatch, tmp_path):
         axes = [Figure().add_subplot() for _ in panels]
         for panel, one in zip(panels, axes, strict=True):
             panel(one)
-            points = {line.get_label(): line.get_xydata() for line in one.lines}
-            drawn.append((one.get_xlabel(), points))
+        drawn.extend(axes)
         assert paths == [tmp_path / "a.png"]
 
     monkeypatch.setattr(figures, "save_figure", save_figure)
     save_accuracy(RUNS, tmp_path / "a.png", metric="acc", target=0.9)
-    (time, over_time), (rounds, over_rounds) = drawn
-    assert (time, rounds) == ("time [s]", "round")
-    assert list(over_time) == list(over_rounds) == [*RUNS, "target: 90 %"]
+    assert [axes.get_xlabel() for axes in drawn] == ["time [s]", "round"]
+    curves = [line.get_xydata() for line in drawn[0].lines if len(line.get_xdata()) > 3]
+    over_time = dict(zip(RUNS, curves, strict=True))
+    assert {text.get_text() for text in drawn[0].texts} == {"FedAvg", "lroa"}
+    assert np.isfinite([text.get_position() for text in drawn[0].texts]).all()
+    over_rounds = {line.get_label(): line.get_xydata() for line in drawn[1].lines}
+    assert list(over_rounds) == [*RUNS, "target: 90 %"]
     assert np.isnan(over_time["no clock"][:, 0]).all()
     curve = np.interp([0, 1, 2, 6.5], *over_time["FedAvg"].T)
     np.testing.assert_allclose(curve, [10, 25, 40, 80], atol=0.3)

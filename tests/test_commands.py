@@ -76,7 +76,9 @@ def options() -> list[list[str]]:
             if words[:1] == ["do"]:
                 words = words[1:]
             if words[:1] == ["python"] and len(words) > 1 and words[1].startswith("examples/"):
-                called = re.search(r'main\(\["([\w-]+)"', (ROOT / words[1]).read_text())
+                called = re.search(
+                    r'sys\.argv\.insert\(1, "([\w-]+)"', (ROOT / words[1]).read_text()
+                )
                 words = ["fl-edge", called[1], *words[2:]] if called else []
             if words[:1] == ["fl-edge"] and len(words) > 1 and not re.search(r"[<$…]|\.\.\.", line):
                 found.add(tuple(words[1:]))

@@ -20,6 +20,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import is_integer, is_real, one_of
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
+from policies.global_random import seeded
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from train_fl.federation.messages import flat, usable
 from train_fl.federation.rounds import EmulatedRounds
@@ -267,7 +268,7 @@ class Clocked(EmulatedRounds):
         """The strategy's messages, which follow from seed, round and devices.
 
         Flower numbers nodes anew in each run, and strategies sample from their list by `random`,
-        which Flower also uses at other times.
+        which Flower also uses at other times. It continues afterwards as before.
         """
         grid = arguments[-1]
         listed = grid.get_node_ids
@@ -278,7 +279,7 @@ class Clocked(EmulatedRounds):
             random.seed(f"{self.seed} {server_round} {method} {next(calls)}")
             return ordered
 
-        with patch.object(grid, "get_node_ids", nodes):
+        with seeded(self.seed, server_round), patch.object(grid, "get_node_ids", nodes):
             return list(self._own[method](server_round, *arguments))
 
     def _place(self, node: int) -> int:

@@ -32,6 +32,7 @@ def set_states(states: Sequence[Any]) -> None:
 def seeded(*seeds: int) -> Iterator[None]:
     """Seed them in the block, so that code of the user draws the same numbers in every process.
 
+    They also seed NumPy's generators that are made without a seed, instead of the operating system.
     After the block they continue as before it.
     """
     before = get_states()
@@ -41,7 +42,11 @@ def seeded(*seeds: int) -> Iterator[None]:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.manual_seed(int(words[0]))  # leaves GPUs alone
+    numpys: Any = np.random.bit_generator
+    system = numpys.randbits
+    numpys.randbits = random.getrandbits
     try:
         yield
     finally:
+        numpys.randbits = system
         set_states(before)

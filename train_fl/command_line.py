@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
@@ -115,13 +115,21 @@ def _output_is_written() -> Iterator[None]:
 
 @contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Show warnings as one line, without the line of code."""
-    before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    """Show each warning once, as one line without the line of code."""
+    before = warnings.showwarning
+    shown = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in shown:
+            with suppress(OSError):  # of a full disk
+                print(f"warning: {message}", file=sys.stderr)
+        shown.add(str(message))
+
+    warnings.showwarning = show
     try:
         yield
     finally:
-        warnings.formatwarning = before
+        warnings.showwarning = before
 
 
 def _run(given: Sequence[str]) -> None:

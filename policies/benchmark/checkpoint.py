@@ -13,7 +13,7 @@ from typing import Any
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
 from policies.benchmark.changes import NO_CODE, UserCode
 from policies.benchmark.copies import Pickler, Unpickler, dumps, loads, named
-from policies.benchmark.fingerprint import Fingerprint
+from policies.benchmark.fingerprint import Fingerprint, differing
 from policies.global_random import get_states, set_states
 
 
@@ -132,4 +132,5 @@ def _check_pickle(policy: object) -> None:
         return  # to load it would replace the methods of its class
     restored = loads(dumps(policy, policy))
     if Fingerprint(copied=True).of(restored) != before:
-        raise ValueError("a pickle of the policy loses some of its values")
+        names = ", ".join(differing(restored, policy)) or "some of its values"
+        raise ValueError(f"a pickle of the policy changes {names}")

@@ -50,6 +50,15 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file)
         self._names = {id(value): name for name, value in given.items()}
 
+    def reducer_override(self, obj: Any) -> Any:
+        """Torch's tensors with their gradients, which torch leaves out, and others as they are."""
+        torch = sys.modules.get("torch")
+        gradient = obj.grad if torch and isinstance(obj, torch.Tensor) and obj.is_leaf else None
+        if gradient is None:
+            return super().reducer_override(obj)
+        make, arguments, *_ = obj.__reduce_ex__(4)
+        return _with_gradient, (make, arguments, gradient)
+
     def persistent_id(self, obj: object) -> Any:
         """The name of a given object, and None for others."""
         return self._names.get(id(obj))
@@ -69,7 +78,10 @@ class Unpickler(pickle.Unpickler):
         module, name, number = pid
         parts = _parts(vars(importlib.import_module(module)).get(name))
         if number >= len(parts):
-            raise ValueError(f"{module}.{name} has changed after its module was loaded")
+            raise ValueError(
+                f"{module}.{name} has changed after its module was loaded, which other processes "
+                "do not see: keep values in the policy"
+            )
         return parts[number]
 
 
@@ -89,6 +101,12 @@ def named(*holders: object) -> dict[tuple[str, str, int], object]:
                     if parts.pop(id(part), None) is not None:
                         found[module, name, number] = part
     return found
+
+
+def _with_gradient(make: Any, arguments: Any, gradient: Any) -> Any:
+    made = make(*arguments)
+    made.grad = gradient
+    return made
 
 
 def _shared(*holders: object) -> tuple[dict[int, object], dict[str, str]]:

@@ -242,9 +242,9 @@ class Fingerprint:
             data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             with suppress(TypeError):  # NumPy has no such numbers
                 self._check_views(value.detach().cpu().numpy())
-            shown = [str(value.dtype), str(value.requires_grad), repr(tuple(value.shape))]
-            gradient = value.grad if value.is_leaf else None  # which pickle leaves out
-            return ["tensor", *shown, *self._each(kind, gradient), _hash(data.tobytes())]
+            shown = value.dtype, value.requires_grad, value.is_leaf, tuple(value.shape)
+            gradient = value.grad if value.is_leaf else None
+            return ["tensor", repr(shown), *self._each(kind, gradient), _hash(data.tobytes())]
         state = vars(value) if isinstance(value, Enum) else {}  # which pickle leaves out
         own = {name: item for name, item in state.items() if not name.startswith("_")}
         return ["object", *self._object(value), *self._named(own)]
@@ -343,6 +343,14 @@ class Fingerprint:
                 "the arrays, or make the view when it is used"
             )
         self._arrays.append((array, librarys))
+
+
+def differing(one: object, other: object) -> list[str]:
+    """The attributes in which two objects differ; raises any exception if one cannot be hashed."""
+    values = [vars(one), vars(other)]
+    hashes = [{name: Fingerprint().of(each[name]) for name in each} for each in values]
+    names = values[0].keys() | values[1].keys()
+    return [name for name in sorted(names) if hashes[0].get(name) != hashes[1].get(name)]
 
 
 def _is_librarys(value: object) -> bool:

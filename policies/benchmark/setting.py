@@ -17,7 +17,7 @@ from fl_edge_env.checks import is_integer, is_line
 from fl_edge_env.files import reason
 from policies.base import Policy, without_future
 from policies.benchmark.bounds import find_prices
-from policies.benchmark.fingerprint import PICKLING, CopyError, Fingerprint
+from policies.benchmark.fingerprint import PICKLING, CopyError, Fingerprint, differing
 from policies.benchmark.run import BoundRun, Run, differences
 from policies.check_policy import beyond_seeds
 
@@ -165,20 +165,19 @@ def _check_copy(policy: Policy) -> None:
         ) from None
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = not all(PICKLING.isdisjoint(vars(kind)) for kind in kinds)
-    alike = True
+    other: list[str] = []
     try:
         Fingerprint(copied=True).of(policy)
         if hooked:  # values of libraries may have copies that look different
-            # Not of the policies, whose code can use one of them as a global value.
-            alike = Fingerprint().of(vars(copied)) == Fingerprint().of(vars(policy))
+            other = differing(copied, policy)
     except CopyError as error:
         raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
     except Exception:  # the runner says what cannot be hashed
         pass
-    if not alike:
+    if other:
         raise ValueError(
-            f"a copy of the policy {policy.name} differs from it, but runs play copies: check its "
-            "__getstate__ and __deepcopy__"
+            f"a copy of the policy {policy.name} has another {', '.join(other)}, but runs play "
+            "copies: check its __getstate__ and __deepcopy__"
         )
 
 

@@ -158,9 +158,14 @@ def test_play__stopped_twice_ends_in_the_same_result(
         def reset(self, seed):
             super().reset(seed)
             self.rng = np.random.default_rng(seed)
+            self.weight = torch.ones(1, requires_grad=True)
+            self.steps = 0
 
         def decide(self, observation):
             self.rng.random()
+            self.steps += 1
+            self.weight.sum().backward()
+            assert self.weight.grad == self.steps
             last = getattr(self, "solution", None)
             decision = super().decide(observation)
             return decision if last is None else replace(decision, f=np.minimum(decision.f, last.f))
@@ -231,14 +236,15 @@ class Tensors(Views):
 
 
 class Accumulates(UniS):
-    """Adds up gradients over rounds."""
+    """Adds up a loss over rounds, of whose history a pickle has nothing."""
 
     def reset(self, seed):
         super().reset(seed)
+        self.loss = torch.zeros(1)
         self.weight = torch.ones(1, requires_grad=True)
 
     def decide(self, observation):
-        self.weight.sum().backward()
+        self.loss = self.loss + self.weight
         return super().decide(observation)
 
 
@@ -259,7 +265,7 @@ class Forgets(UniS):
         (Views, "arrays that share"),
         (Tensors, "arrays that share"),
         (Forgets, "may lose values"),
-        (Accumulates, "loses some of its values"),
+        (Accumulates, "changes loss"),
     ],
 )
 def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):

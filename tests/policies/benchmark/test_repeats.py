@@ -60,10 +60,11 @@ class Mine(UniS):
 GLOBAL = """
     def reset(self, seed):
         self.other = torch.nn.Linear(1, 1)
+        self.rng = np.random.default_rng()
 
     def share(self, _):
-        drawn = random.random() + np.random.rand() + torch.rand(()).item()
-        return (drawn + abs(self.network.bias.item()) + abs(self.other.bias.item())) / 5
+        drawn = random.random() + np.random.rand() + torch.rand(()).item() + self.rng.random()
+        return (drawn + abs(self.network.bias.item()) + abs(self.other.bias.item())) / 6
 """
 
 
@@ -126,7 +127,7 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
         ),
         ("def share(self, _): return np.random.rand()", "its seed does not determine"),
         (LATE, "for a batch .* than for each alone"),
-        ("def reset(self, _): self.rng = np.random.default_rng()", "reset ends in another state"),
+        ("def reset(self, _): self.rng = random.Random()", "reset ends in another state"),
         (
             "def share(self, _):\n        self.config.level += 0.1\n        return CONFIG.level",
             "may be wrong.* keeps values for the next run",
@@ -140,6 +141,13 @@ def test_evaluate__warns_of_what_seeds_do_not_determine(tmp_path, code, why):
     with warnings.catch_warnings(record=True, action="always") as caught:
         evaluate([run.policy], BRIEF, [0, 1], gaps=False)
     assert any(re.search(why, str(one.message)) for one in caught)
+
+
+def test_make_policy__warns_of_chance_in_its_class(tmp_path):
+    code = "    def share(self, _): return 0.5\n\n    def __setattr__(self, name, value):\n"
+    code += "        vars(self)[name] = random.Random() if name == 'old' else value\n"
+    with pytest.warns(RuntimeWarning, match=r"mine\.py:Mine may give other results .* its old dif"):
+        runs_of(tmp_path, code)
 
 
 @pytest.mark.parametrize(

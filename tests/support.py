@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -248,6 +249,13 @@ def assert_data(dataset, images: Sequence[np.ndarray], labels: Sequence[np.ndarr
     for found, expected in zip((dataset.train_targets, dataset.test_targets), labels, strict=True):
         assert found.numpy().dtype == np.int64
         np.testing.assert_array_equal(found, expected)
+
+
+def global_states() -> tuple[object, ...]:
+    """The states of the global generators."""
+    import torch
+
+    return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())  # noqa: NPY002
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         141 if nobody reads the output, and 143 after SIGTERM.
     """
     if arguments is None:
-        _fix_hashes()
+        _fix_process()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the shell has closed it
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
@@ -85,11 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the results are there, and workers end
 
 
-def _fix_hashes() -> None:
-    """Restart a script with fixed hashes of texts, on which the order of sets depends."""
+def _fix_process() -> None:
+    """Restart a script with fixed hashes of texts, on which the order of sets depends.
+
+    And with one thread in libraries, as workers have, because more change the last digits.
+    """
     script = hasattr(sys.modules["__main__"], "__file__")
-    if script and os.name == "posix" and os.environ.get("PYTHONHASHSEED") != "0":
-        os.environ["PYTHONHASHSEED"] = "0"
+    fixed = {"PYTHONHASHSEED": "0"}
+    fixed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    if script and os.name == "posix" and not fixed.items() <= os.environ.items():
+        os.environ.update(fixed)
         os.execv(sys.executable, sys.orig_argv)
 
 

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, group_norm
 from torch.nn.parameter import UninitializedParameter
 
 from fl_edge_env.files import as_value_error
+from policies.global_random import seeded
 from policies.user_code import user_errors
 from train_fl.modes import default_modes
 
@@ -116,8 +117,8 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def new_model(make_model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """Make a network with a seed's initial parameters; torch's generators do not change."""
-    with torch.random.fork_rng(devices=[]), default_modes(), torch.device("cpu"):
+    """Make a network with a seed's initial parameters; global generators do not change."""
+    with seeded(seed), default_modes(), torch.device("cpu"):
         # Not torch.manual_seed, which reseeds every GPU as well.
         torch.default_generator.manual_seed(seed)
         return make_model()
@@ -126,7 +127,7 @@ def new_model(make_model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
 def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes: int) -> None:
     """Check that `make_model` makes a new network for local training each time.
 
-    The initial parameters must come from torch's generator, which does not change, and the network
+    The initial parameters must come from global generators, which do not change, and the network
     must pass `check_network`. Raises `ValueError` otherwise.
     """
     if isinstance(make_model, nn.Module) or not callable(make_model):
@@ -144,7 +145,7 @@ def check_maker(make_model: object, inputs: Tensor, targets: Tensor, num_classes
         if one is other or not torch.equal(one, other):
             raise ValueError(
                 "model must make a new network each time, with initial parameters drawn only from "
-                f"torch's generator: in two networks from one seed {name} "
+                f"global generators: in two networks from one seed {name} "
                 + ("is the same tensor" if one is other else "differs")
             )
 

@@ -63,7 +63,7 @@ class Task:
     parts : list of ndarray of int, length N
         Indices of each device's training samples.
     make_model : callable
-        Makes the network; its initial parameters come from torch's generator.
+        Makes the network; its initial parameters come from global generators.
     options : TrainingOptions
         Training settings; the learning rate must be set.
     server : ServerOptimizer
@@ -192,7 +192,7 @@ class Task:
                 )
 
     def initial_model(self, seed: SeedSequence) -> nn.Module:
-        """The initial network for a `TrainingSeeds.model`; torch's generators do not change."""
+        """The initial network for a `TrainingSeeds.model`; global generators do not change."""
         return new_model(self.make_model, int(seed.generate_state(1, np.uint64)[0]))
 
     def learning_rate(self, completed_rounds: int, num_rounds: int) -> float:
@@ -289,7 +289,7 @@ def make_task(
         by speed, such as `Scenario.f_max`.
     model : str or callable, optional
         The network's name, or a class or function without arguments that makes a network (see
-        `train_fl.models.check_network`), with initial parameters from torch's generator. By default
+        `train_fl.models.check_network`), with initial parameters from global generators. By default
         the data set's network.
     server : str or ServerOptimizer
         A server optimiser or its name; see `train_fl.server`.
@@ -380,5 +380,5 @@ def _shown(value: Any) -> str:
 
 
 def parameter_shapes(make_model: Callable[[], nn.Module]) -> list[Shape]:
-    """Shapes of a network's parameters; torch's generator does not change."""
+    """Shapes of a network's parameters; global generators do not change."""
     return [tuple(p.shape) for p in new_model(make_model).parameters()]

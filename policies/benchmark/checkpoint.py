@@ -126,8 +126,8 @@ def _check_pickle(policy: object) -> None:
     """Raise `ValueError` if what a policy gives to be pickled does not come back as it was."""
     fingerprint = Fingerprint(copied=True)
     before = fingerprint.of(policy)
-    if fingerprint.own_pickling:
-        raise ValueError("its classes define how they are pickled, which may lose values")
+    if fingerprint.lost:
+        raise ValueError(fingerprint.lost)
     if type(policy).__module__ == "__main__":
         return  # to load it would replace the methods of its class
     restored = loads(dumps(policy, policy))

@@ -48,7 +48,8 @@ def evaluate(
         Whether to compute `gap`, `outcome_gap` and `accuracy_gap`, which solves P2 and the outcome
         problem for each round of each seed.
     workers : int
-        Number of processes.
+        Number of processes. With more, libraries may use fewer threads, which can change the last
+        digits of a policy with large matrices.
     progress : bool, optional
         Whether to show a progress bar on standard error while policies run. By default it is shown
         on terminals. Notebooks never show it.

@@ -96,8 +96,8 @@ class Fingerprint:
         The user's files that define the hashed classes, functions and modules, with their packages.
     users : bool
         Whether some of this code is the user's, which has no file in a notebook.
-    own_pickling : bool
-        Whether a class of the user says how to pickle its objects, so that some values may be lost.
+    lost : str
+        What pickles of the objects may lose, or empty.
     shared : list of object
         The parts that both the object and its code hold, except for tuples and other plain values.
 
@@ -105,13 +105,14 @@ class Fingerprint:
     ----------
     copied : bool
         Whether only copies of the objects are compared: `CopyError` if they would not behave alike,
-        and texts in functions do not count as names of global values that these may use.
+        the order of sets counts, and texts in functions do not count as names of global values that
+        these may use.
     """
 
     def __init__(self, *, copied: bool = False) -> None:
         self.files: dict[str, str] = {}
         self.users = False
-        self.own_pickling = False
+        self.lost = ""
         self.shared: list[object] = []
         self._copied = copied
         # Hashes by `id`, with the objects, whose ids would otherwise be given to others.
@@ -226,6 +227,14 @@ class Fingerprint:
             functions = wrapped(value)
             if not any(functions):
                 raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
+            codes = [
+                function.__code__ for function in functions if isinstance(function, FunctionType)
+            ]
+            if kind not in _WRAPPERS and any("random" in code.co_names for code in codes):
+                raise SharedGeneratorError(
+                    "its compiled functions share numba's random numbers between runs: make a "
+                    "Generator in reset and give it to them"
+                )
             return ["wrapper", *self._each(kind, *functions)]
         if isinstance(value, _GeneratorContextManager):  # of a function that it decorates
             return ["context", *self._each(kind, value.func, value.args, value.kwds)]
@@ -249,8 +258,17 @@ class Fingerprint:
         own = {name: item for name, item in state.items() if not name.startswith("_")}
         return ["object", *self._object(value), *self._named(own)]
 
-    def _elements(self, values: Iterable[object]) -> list[str]:
-        """The hashes of a set's elements, which must not depend on its order."""
+    def _elements(self, values: AbstractSet[object]) -> list[str]:
+        """The hashes of a set's elements, which do not depend on its order, except for copies."""
+        if self._place in ("object", "function") and len(values) > 1:
+            self.lost = "it holds a set, which a pickle may order differently: keep a list or dict"
+            if any(hash(one) in (id(one), object.__hash__(one)) for one in values):
+                raise TypeError(
+                    "it holds a set of objects without an own hash, which each process orders "
+                    "differently: keep a list or dict"
+                )
+        if self._copied:
+            return self._each(*values)
         # First classes and functions, which may refer to themselves, but have names to sort them.
         code = {one if isinstance(one, type | FunctionType) else type(one) for one in values}
         self._each(*sorted(code, key=lambda one: one.__qualname__))
@@ -279,7 +297,8 @@ class Fingerprint:
     def _object(self, value: Any) -> list[str]:
         """The parts of an object that pickle would store."""
         hooks = [vars(kind).get(name) for kind in type(value).__mro__ for name in PICKLING]
-        self.own_pickling |= self._place not in ("code", "fledge") and any(map(is_users, hooks))
+        if self._place not in ("code", "fledge") and any(map(is_users, hooks)):
+            self.lost = "its classes define how they are pickled, which may lose values"
         reduce = copyreg.dispatch_table.get(type(value))
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
         if isinstance(reduced, str):
@@ -347,10 +366,12 @@ class Fingerprint:
 
 def differing(one: object, other: object) -> list[str]:
     """The attributes in which two objects differ; raises any exception if one cannot be hashed."""
-    values = [vars(one), vars(other)]
-    hashes = [{name: Fingerprint().of(each[name]) for name in each} for each in values]
-    names = values[0].keys() | values[1].keys()
-    return [name for name in sorted(names) if hashes[0].get(name) != hashes[1].get(name)]
+    hashes = [
+        {name: Fingerprint(copied=True).of(value) for name, value in vars(each).items()}
+        for each in (one, other)
+    ]
+    names = sorted(hashes[0].keys() | hashes[1].keys())
+    return [name for name in names if hashes[0].get(name) != hashes[1].get(name)]
 
 
 def _is_librarys(value: object) -> bool:

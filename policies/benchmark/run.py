@@ -170,10 +170,10 @@ def run_key(run: AnyRun) -> str:
     all user's files that these import, the versions of the libraries that they import, and what
     replaces functions and classes of FLEdge. Of global values, it covers those that `Fingerprint`
     does. It does not cover data files and environment variables that this code reads, global values
-    of FLEdge and libraries that it changes, code that data files name, such as pickles, libraries
-    that change without a new version, functions that numba has cached on disk, results that
-    `functools.cache` keeps, attributes of tensors and arrays, clocks, and random numbers of the
-    operating system.
+    of FLEdge and libraries that it changes, such as torch's default type, code that data files and
+    texts name, such as pickles and entry points, libraries that change without a new version,
+    functions that numba has cached on disk, results that `functools.cache` keeps, attributes of
+    tensors and arrays, clocks, and random numbers of the operating system.
 
     Raises any exception if the run has no key: if it holds something that cannot be hashed, such as
     a lock, shares a generator of random numbers with other runs, or its code may import or run code

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fl_edge_env import Scenario
-from tests.support import torch_seeded
+from tests.support import global_states, torch_seeded
 from train_fl.models import (
     HalvingPool,
     SharedGroupNorm,
@@ -106,7 +106,7 @@ def frozen() -> nn.Module:
 
 def drawn_elsewhere() -> nn.Module:
     model = good()
-    model[1].weight.data = torch.from_numpy(np.random.default_rng().normal(size=(3, 4))).float()
+    model[1].weight.data.fill_(random.Random().random())
     return model
 
 
@@ -114,11 +114,17 @@ NETWORK = good()
 
 
 @pytest.mark.parametrize("outputs", [3, 5])  # one that has too many never names the last
-def test_check_maker__takes_what_trains_and_leaves_torch_alone(outputs):
-    before = torch.get_rng_state()
-    layers = nn.Flatten, partial(nn.GroupNorm, 1, 4), partial(nn.Linear, 4, outputs)
-    check_maker(lambda: nn.Sequential(*(layer() for layer in layers)), IMAGES, LABELS, 3)
-    assert torch.equal(torch.get_rng_state(), before)
+def test_check_maker__leaves_global_generators_alone(outputs):
+    before = global_states()
+    drawn = []
+
+    def make() -> nn.Module:
+        drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
+        return nn.Sequential(nn.Flatten(), nn.GroupNorm(1, 4), nn.Linear(4, outputs))
+
+    check_maker(make, IMAGES, LABELS, 3)
+    assert drawn[0] == drawn[1]
+    assert global_states() == before
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_check_maker__takes_what_trains_and_leaves_torch_alone(outputs):
         (nn.Linear, r"model\(\) fails: TypeError: .*missing 2 required"),
         (lambda: None, "must return a torch.nn.Module, got NoneType"),
         (lambda: NETWORK, "a new network each time, .* 1.weight is the same tensor"),
-        (drawn_elsewhere, "only from torch's generator: .* 1.weight differs"),
+        (drawn_elsewhere, "only from global generators: .* 1.weight differs"),
         (nn.Sequential(nn.BatchNorm2d(1)), "no buffers, got 0.running_mean: use group norm"),
         (nn.Sequential(nn.Flatten(), nn.Dropout2d()), "must have no dropout, got 1: Dropout2d"),
         (nn.Flatten(), "must have parameters to train"),

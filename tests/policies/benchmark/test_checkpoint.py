@@ -248,6 +248,12 @@ class Accumulates(UniS):
         return super().decide(observation)
 
 
+class Pool(UniS):
+    def reset(self, seed):
+        super().reset(seed)
+        self.pool = {1, 2}
+
+
 class Forgets(UniS):
     """Leaves its cache out of pickles, as is usual."""
 
@@ -266,6 +272,7 @@ class Forgets(UniS):
         (Tensors, "arrays that share"),
         (Forgets, "may lose values"),
         (Accumulates, "changes loss"),
+        (Pool, "holds a set"),
     ],
 )
 def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):

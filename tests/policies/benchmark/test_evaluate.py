@@ -178,7 +178,7 @@ class Forgets(Holds):
     [
         (Holds, threading.Lock(), "policy Holds cannot be copied: attribute 'held': .*lock"),
         (Holds, (one for one in "ab"), "policy Holds cannot be copied: .*generator"),
-        (Forgets, 1, "a copy of the policy Forgets differs from it"),
+        (Forgets, 1, "a copy of the policy Forgets has another held, scenario"),
     ],
 )
 def test_evaluate__refuses_policies_whose_copies_cannot_play(scenario, kind, held, message):

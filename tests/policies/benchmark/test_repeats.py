@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import shutil
 import subprocess
@@ -12,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from policies import check_policy, evaluate, make_policy
 from policies.benchmark.checkpoint import Checkpoint
@@ -22,7 +19,7 @@ from policies.benchmark.copies import copied, dumps, loads
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import play_runs
 from policies.user_code import load_reference
-from tests.support import BRIEF, assert_same_records, run_of
+from tests.support import BRIEF, assert_same_records, global_states, run_of
 
 HEAD = """
 import collections, enum, random, threading
@@ -50,6 +47,7 @@ class Mine(UniS):
         super().__init__(scenario)
         self.network = torch.nn.Linear(1, 1)
         self.config, self.old = CONFIG, 0.0
+        self.numpys = np.random.mtrand._rand
 
     def decide(self, observation):
         share = self.share(observation["queue"])
@@ -63,8 +61,9 @@ GLOBAL = """
         self.rng = np.random.default_rng()
 
     def share(self, _):
-        drawn = random.random() + np.random.rand() + torch.rand(()).item() + self.rng.random()
-        return (drawn + abs(self.network.bias.item()) + abs(self.other.bias.item())) / 6
+        numpys = np.random.rand() + self.numpys.random() + self.rng.random()
+        drawn = random.random() + torch.rand(()).item() + numpys
+        return (drawn + abs(self.network.bias.item()) + abs(self.other.bias.item())) / 7
 """
 
 
@@ -97,11 +96,6 @@ def runs_of(folder: Path, code: str, name: str = "Mine") -> list[Run]:
     file.write_text(HEAD + code)
     policy = make_policy(f"{file}:{name}", BRIEF)
     return [run_of(policy, seed) for seed in (0, 1)]
-
-
-def global_states() -> tuple[object, ...]:
-    """The states of the global generators."""
-    return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())  # noqa: NPY002
 
 
 def test_play_runs__global_generators_are_seeded(tmp_path):

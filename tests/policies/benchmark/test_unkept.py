@@ -60,7 +60,7 @@ def test_play_runs__without_a_key_a_run_is_not_kept(tmp_path):
 
 UNKEPT = """
 import random
-import numpy as np, torch
+import numba, numpy as np, torch
 from policies import UniS
 
 class Node:
@@ -95,7 +95,8 @@ USES = "def decide(self, _): return it"
             "def reset(self, _): self.draw = rng.random",
             "a Random of .* make it in reset",
         ),
-        ("", "def reset(self, _): self.nodes = nodes()", "set refer to each other"),
+        ("it = numba.njit(lambda: np.random.rand())", USES, "numba's random numbers between runs"),
+        ("", "def reset(self, _): self.kinds = {Node, type}", "objects without an own hash"),
         ("it = set(nodes())", USES, "set refer to each other"),
         ("import importlib as it", "", "mine.py' uses importlib"),
         ("from importlib.util import find_spec", "", "mine.py' uses importlib"),
@@ -325,6 +326,14 @@ def test_evaluate__refuses_policies_whose_copies_differ(tmp_path, line, why):
     file.write_text(COPIED.format(line=line))
     refused = pytest.raises(ValueError, match=f"Mine cannot be copied: it holds {why}")
     with refused if why else nullcontext():
+        evaluate([make_policy(f"{file}:Mine", BRIEF)], BRIEF, [0], gaps=False)
+
+
+def test_evaluate__warns_of_sets_that_copies_order_differently(tmp_path):
+    file = tmp_path / "mine.py"
+    line = "self.few = {*range(99)}; self.few -= {*range(99)} - {5, 40}"
+    file.write_text(COPIED.replace("{line}", line))
+    with pytest.warns(RuntimeWarning, match="order sets in its few differently"):
         evaluate([make_policy(f"{file}:Mine", BRIEF)], BRIEF, [0], gaps=False)
 
 

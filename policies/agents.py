@@ -83,9 +83,9 @@ class PredictPolicy(Policy):
         self._view = FlatView(scenario)
         self._by_device = self._decides_by_device()
         taken = inspect.signature(self.model.predict).parameters.values()
-        self._takes = {each.name for each in taken}
+        self._takes = [each.name for each in taken]
         if any(each.kind is each.VAR_KEYWORD for each in taken):
-            self._takes.add("deterministic")
+            self._takes.append("deterministic")
         self.reset(0)
 
     def _decides_by_device(self) -> bool:

@@ -198,6 +198,8 @@ class Fingerprint:
             return ["fields", repr(value.dtype), *self._each(kind, *fields)]
         if isinstance(value, np.ndarray):
             self._check_views(np.asarray(value))
+            if self._place not in ("code", "fledge") and not value.flags.forc:
+                self.lost = "it holds a part of an array, which a pickle lays out anew: copy it"
         if kind is np.ndarray and not value.dtype.hasobject:
             layout = repr(value.dtype), repr(value.shape), repr(value.flags.fnc)
             return ["array", *layout, _hash(value.tobytes())]

@@ -182,8 +182,8 @@ def _check_copy(policy: Policy) -> None:
         )
     if other:
         warnings.warn(
-            f"copies of the policy {policy.name}, which runs play, order sets in its "
-            f"{', '.join(other)} differently: sort them where the order matters",
+            f"copies of the policy {policy.name}, which runs play, have another order in its "
+            f"{', '.join(other)}: sort sets where the order matters",
             RuntimeWarning,
             stacklevel=4,
         )

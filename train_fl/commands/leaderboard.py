@@ -105,6 +105,8 @@ def leaderboard(options: Options, console: Console) -> None:
     if options.quick:
         _check_quick(options, stored)
     given: dict[str, Any] = {}
+    if options.data_dir != Path("data"):
+        given["data_dir"] = options.data_dir
     left_out: dict[str, list[str]] = {}
     if options.policies:
         if stored is None:
@@ -114,7 +116,7 @@ def leaderboard(options: Options, console: Console) -> None:
             )
         asked = [one for one in read if one.name in QUICK] if options.quick else read
         read, left_out = newcomers(asked, options.policies, stored)
-        given = {"policies": options.policies} | ({"quick": True} if options.quick else {})
+        given |= {"policies": options.policies} | ({"quick": True} if options.quick else {})
         if options.fresh_seed is not None:
             given["fresh_seed"] = options.fresh_seed
     settings = [_setting(one, stored) for one in read]

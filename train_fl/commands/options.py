@@ -230,7 +230,6 @@ _NO_RESULT_OPTIONS = (
     "rounds",
     "set",
     "fields_in_file",
-    "data_dir",
     "download",
     "save_models",
 )

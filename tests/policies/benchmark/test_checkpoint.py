@@ -254,6 +254,12 @@ class Pool(UniS):
         self.pool = {1, 2}
 
 
+class Strided(UniS):
+    def reset(self, seed):
+        super().reset(seed)
+        self.latest = np.ones((4, 4))[::-1]
+
+
 class Forgets(UniS):
     """Leaves its cache out of pickles, as is usual."""
 
@@ -273,6 +279,7 @@ class Forgets(UniS):
         (Forgets, "may lose values"),
         (Accumulates, "changes loss"),
         (Pool, "holds a set"),
+        (Strided, "holds a part of an array"),
     ],
 )
 def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import torch
 
 from policies.benchmark.results_folder import default_folder
 from train_fl.command_line import main
-from train_fl.commands.options import FIELDS
+from train_fl.commands.options import FIELDS, CompareOptions, TrainOptions
 from train_fl.factory import _cached_task
 
 pytestmark = pytest.mark.usefixtures("plain_pictures")
@@ -232,4 +232,6 @@ def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeyp
     end = "policies-uni-d-seeds-1-no-train"
     names = {f"digits-num-rounds-4-{end}", f"digits-num-rounds-4-mu-0.5-{end}"}
     assert {path.name for path in Path("runs").iterdir()} == names
+    other = CompareOptions(training=TrainOptions(data_dir=Path("other")))
+    assert other.result_options() == {"data_dir": Path("other")}
     assert len(default_folder("digits", {"policies": ("random",) * 99}).name) < 120

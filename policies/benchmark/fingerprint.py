@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import _GeneratorContextManager, contextmanager, suppress
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -229,10 +230,7 @@ class Fingerprint:
             functions = wrapped(value)
             if not any(functions):
                 raise TypeError(f"cannot tell objects of {kind.__qualname__} apart")
-            codes = [
-                function.__code__ for function in functions if isinstance(function, FunctionType)
-            ]
-            if kind not in _WRAPPERS and any("random" in code.co_names for code in codes):
+            if kind not in _WRAPPERS and any(map(_draws, functions)):
                 raise SharedGeneratorError(
                     "its compiled functions share numba's random numbers between runs: make a "
                     "Generator in reset and give it to them"
@@ -392,6 +390,15 @@ def _check_nonlocal(code: CodeType) -> None:
                 f"it holds a function that assigns the nonlocal {step.argval}, which its copies "
                 "share: keep the value in the policy"
             )
+
+
+def _draws(function: object) -> bool:
+    """Whether a function uses a module ``random``, such as NumPy's."""
+    steps = dis.get_instructions(function) if isinstance(function, FunctionType) else ()
+    return any(
+        one.opname == "LOAD_GLOBAL" and "random" in (one.argval, other.argval)
+        for one, other in pairwise(steps)
+    )
 
 
 def is_python_name(name: str) -> bool:

@@ -23,7 +23,7 @@ from tests.support import BRIEF, assert_same_records, global_states, run_of
 
 HEAD = """
 import collections, enum, random, threading
-import numpy as np, torch
+import numba, numpy as np, torch
 from fl_edge_env import Allocation, Scenario
 from policies import UniS
 
@@ -43,6 +43,8 @@ def counted(policy, _):
     return 1 / len(COUNTS)
 
 class Mine(UniS):
+    compiled = staticmethod(numba.njit(lambda rng: rng.random()))
+
     def __init__(self, scenario):
         super().__init__(scenario)
         self.network = torch.nn.Linear(1, 1)

@@ -143,8 +143,8 @@ class Fingerprint:
         if "code" in places and len(places) == 2 and type(value) not in (tuple, frozenset):
             self.shared.append(value)
         if key in self._numbers:
-            shared = places == {"object", "function"} and not isinstance(value, Scenario)
-            if self._copied and shared:
+            shared = "function" in places and places & {"object", "library"}
+            if self._copied and shared and not isinstance(value, Scenario):
                 raise CopyError(
                     f"it holds a function that uses its {type(value).__name__}, but the function "
                     "of a copy uses the original's: make the function a method"
@@ -249,8 +249,9 @@ class Fingerprint:
             )
         if torch is not None and isinstance(value, torch.Tensor):
             data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            with suppress(TypeError):  # NumPy has no such numbers
-                self._check_views(value.detach().cpu().numpy())
+            # NumPy has no bfloat16.
+            bits = {1: torch.uint8, 2: torch.int16}.get(value.element_size(), value.dtype)
+            self._check_views(value.detach().cpu().view(bits).numpy())
             shown = value.dtype, value.requires_grad, value.is_leaf, tuple(value.shape)
             gradient = value.grad if value.is_leaf else None
             return ["tensor", repr(shown), *self._each(kind, gradient), _hash(data.tobytes())]
@@ -325,11 +326,12 @@ class Fingerprint:
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
         cells = [_content(cell) for cell in function.__closure__ or ()]
-        held = self._place == "object"
+        librarys = is_library_file(code.co_filename)
+        held = self._place == "object" or (self._place == "library" and not librarys)
         if held and self._copied:
             _check_nonlocal(code)
         with self._at("function" if held else self._place):
-            if is_library_file(code.co_filename):
+            if librarys:
                 name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
                 return [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
             parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
@@ -375,8 +377,9 @@ def differing(one: object, other: object) -> list[str]:
 
 
 def _is_librarys(value: object) -> bool:
-    """Whether the class of an object is a library's, but not an array's or tensor's."""
-    if hasattr(type(value), "__array__"):
+    """Whether the class of an object is a library's, but not an array's, tensor's or Python's."""
+    pythons = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
+    if pythons or hasattr(type(value), "__array__"):
         return False
     file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
     return file is not None and is_library_file(file)

@@ -267,6 +267,8 @@ def test_own_lambda__in_a_container_runs_in_other_processes(tmp_path):
 
 COPIED = """
 import sys
+from collections import defaultdict
+from types import SimpleNamespace
 import numpy as np
 import torch
 from policies import UniS
@@ -313,6 +315,13 @@ def counter():
             "two arrays that share memory",
         ),
         ("self.rule = counter()", "a function that assigns the nonlocal count"),
+        ("self.rates = defaultdict(lambda: self.boost)", "a function that uses its Mine"),
+        ("self.rule = np.vectorize(lambda gain: self.boost[0])", "a function that uses its Mine"),
+        ("self.it = SimpleNamespace(all=self.table, one=self.table[0])", "two arrays that share"),
+        (
+            "self.all = torch.ones(2, 2, dtype=torch.bfloat16); self.one = self.all[0]",
+            "two arrays that share memory",
+        ),
         ("self.held = CONFIG, KINDS, LIMITS, UNSET", ""),
         ("self.weight = torch.zeros(3)", ""),
         ("sys.modules[__name__].boost = self.boost", ""),

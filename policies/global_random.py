@@ -10,6 +10,12 @@ from typing import Any
 
 import numpy as np
 
+# Those that all code shares as objects, by their modules and names.
+SHARED: dict[tuple[str, str], object] = {
+    ("numpy.random.mtrand", "_rand"): np.random.mtrand._rand,
+    ("random", "_inst"): random._inst,
+}
+
 
 def get_states() -> list[Any]:
     """Their states."""

@@ -100,10 +100,11 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
         )
         _check_options(name, kind, options)
-        make = partial(_scheduler, kind) if issubclass(kind, Selector) else kind
+        maker = partial(_scheduler, kind) if issubclass(kind, Selector) else kind
+        make = partial(maker, scenario, **options)
         with user_errors(name), seeded(0):  # each process makes the same
-            policy = make(scenario, **options)
-        _warn_of_chance(name, policy, partial(make, scenario, **options))
+            policy = make()
+        _warn_of_chance(name, policy, make)
         return policy
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, agent.zip of Stable-Baselines3, or "
@@ -114,13 +115,13 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
 
 def _warn_of_chance(name: str, policy: Policy, make: Callable[[], Policy]) -> None:
     """Warn if `make` makes another policy each time, as with generators that no seed determines."""
-    other: list[str] = []
+    other = ""
     with suppress(Exception, SystemExit), redirect_stdout(None), seeded(0):
-        other = differing(policy, make())
+        other = ", ".join(differing(policy, make()))
     if other:
         warnings.warn(
             f"{name} may give other results in each command: when it was made again, its "
-            f"{', '.join(other)} differed. Give its random generators a seed",
+            f"{other} differed. Give its random generators a seed",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -91,8 +91,8 @@ def _fix_process() -> None:
     And with one thread in libraries, as workers have, because more change the last digits.
     """
     script = hasattr(sys.modules["__main__"], "__file__")
-    fixed = {"PYTHONHASHSEED": "0"}
-    fixed["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": threads}
     if script and os.name == "posix" and not fixed.items() <= os.environ.items():
         os.environ.update(fixed)
         os.execv(sys.executable, sys.orig_argv)

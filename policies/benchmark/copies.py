@@ -6,7 +6,6 @@ import copy
 import importlib
 import io
 import pickle
-import random
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,19 +13,14 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import cloudpickle
-import numpy as np
 
 from fl_edge_env import Scenario
+from policies import global_random
 from policies.benchmark.fingerprint import Fingerprint
 
 _Value = TypeVar("_Value")
 _CODE = type, FunctionType, ModuleType
 _SCRIPT = "__main__", "__mp_main__"  # one module by two names
-# The generators that all code shares, as `named` names them.
-_GENERATORS: dict[tuple[str, str, int], object] = {
-    ("numpy.random.mtrand", "_rand", 0): np.random.mtrand._rand,
-    ("random", "_inst", 0): random._inst,
-}
 
 
 def copied(policy: _Value) -> _Value:
@@ -35,7 +29,7 @@ def copied(policy: _Value) -> _Value:
     Such a part is a constant of a module, with which the policy compares its attribute by ``is``.
     """
     parts, _ = _shared(policy)
-    parts |= {id(one): one for one in _GENERATORS.values()}
+    parts |= {id(one): one for one in global_random.SHARED.values()}
     return copy.deepcopy(policy, parts)
 
 
@@ -99,7 +93,7 @@ def named(*holders: object) -> dict[tuple[str, str, int], object]:
     What they share with a script or notebook is left out: it is pickled by value with the classes.
     """
     parts, files = _shared(*holders)
-    found = {**_GENERATORS}
+    found = {(*name, 0): one for name, one in global_random.SHARED.items()}
     for module, content in [*sys.modules.items()] if parts else []:
         if getattr(content, "__file__", None) in files and module not in _SCRIPT:
             # First data, because more of what code refers to can differ in another process.

@@ -31,6 +31,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fl_edge_env import Scenario
+from policies import global_random
 from policies.user_files import is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
@@ -46,7 +47,7 @@ _WRAPPERS = (
 _WRAPPED = ("__wrapped__", "__func__", "fget", "fset", "fdel", "func")
 _VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
 # State that all code shares, and that differs in each process.
-_SHARED = os.environ, np.random.mtrand._rand, random._inst
+_SHARED = os.environ, *global_random.SHARED.values()
 # Generators of random numbers. What is within code, so in these types, is shared by all runs.
 _GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random
 _CODE = type, FunctionType, BuiltinFunctionType, ModuleType

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
@@ -170,7 +171,10 @@ def _outcomes(
             else:
                 calls = (joblib.delayed(_play)(attempt) for attempt in attempts)
             outcomes = parallel(calls)
-        yield from outcomes
+        with warnings.catch_warnings():
+            # joblib replaces a process that has grown by 300 MB, as with torch.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
+            yield from outcomes
     except BrokenProcessPool:
         time.sleep(0.5)  # a signal that killed the whole process group will arrive here
         raise WorkerKilledError(workers) from None

@@ -166,24 +166,24 @@ def _check_copy(policy: Policy) -> None:
     kinds = [kind for kind in type(policy).__mro__ if kind is not object]
     hooked = not all(PICKLING.isdisjoint(vars(kind)) for kind in kinds)
     fingerprint = Fingerprint(copied=True)
-    other: list[str] = []
+    other = ""
     try:
         fingerprint.of(policy)
         if hooked or fingerprint.lost:  # values of libraries may have copies that look different
-            other = differing(copied, policy)
+            other = ", ".join(differing(copied, policy))
     except CopyError as error:
         raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
     except Exception:  # the runner says what cannot be hashed
         pass
     if other and hooked:
         raise ValueError(
-            f"a copy of the policy {policy.name} has another {', '.join(other)}, but runs play "
+            f"a copy of the policy {policy.name} has another {other}, but runs play "
             "copies: check its __getstate__ and __deepcopy__"
         )
     if other:
         warnings.warn(
             f"copies of the policy {policy.name}, which runs play, have another order in its "
-            f"{', '.join(other)}: sort sets where the order matters",
+            f"{other}: sort the sets whose order matters",
             RuntimeWarning,
             stacklevel=4,
         )

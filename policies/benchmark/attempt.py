@@ -16,10 +16,10 @@ from typing import Any
 from fl_edge_env.files import reason, writable_folder
 from policies.benchmark.changes import NO_CODE, UserCode, patches
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import SharedGeneratorError, is_users
+from policies.benchmark.fingerprint import Fingerprint, SharedGeneratorError, is_users
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, code_hash, key_and_code, run_key
+from policies.benchmark.run import AnyRun, Run, code_hash, inputs_hash, key_and_code
 from policies.user_code import used_files
 
 
@@ -42,24 +42,25 @@ class Attempt:
             self.checkpoint.remove()  # the earlier command may have been killed before this
         return record
 
-    def key(self) -> str:
-        """Its `run_key` if it has code of the user, whose values may have changed, or empty."""
+    def inputs(self) -> str:
+        """Its `inputs_hash` if it has code of the user, whose values may have changed, or empty."""
         with suppress(Exception):  # in another process something may have no hash
-            return run_key(self.run) if self.code.any else ""
+            return inputs_hash(self.run, Fingerprint()) if self.code.inputs else ""
         return ""
 
     def play(self) -> tuple[Record, str]:
         """Play the run; returns its record, and why it is not what its key says, or empty."""
-        before = self.key()
+        before = self.inputs()
         loaded = {*sys.modules}
         used_files()
+        differs = self.code != NO_CODE and before not in ("", self.code.inputs)
         changed = self.code.changed_value()
         with _swallowed_signals():
             record = self.run.play(self.checkpoint, self.model)
         late = used_files() - self.code.files.keys()
         if code_hash() != self.fledge:
             return record, "FLEdge's code has changed since this command began: run it again"
-        replaced = [] if self.code.any else [*patches()]  # which other policies may have done
+        replaced = [] if self.code.inputs else [*patches()]  # which other policies may have done
         if replaced:
             return record, f"other code has replaced {replaced[0]} since this command began"
         if changed:
@@ -69,8 +70,8 @@ class Attempt:
             )
         if late and self.file is not None:
             return record, f"it loads {min(late)!r} while it runs: do so when the policy is made"
-        after = self.key()
-        if after != self.key():
+        after = self.inputs()
+        if after != self.inputs():
             return record, (
                 "reset ends in another state each time: draw random numbers from its seed, and "
                 "keep other values in the policy"
@@ -82,6 +83,11 @@ class Attempt:
             return (
                 record,
                 "its code or task keeps values for the next run: reset them when a run begins",
+            )
+        if differs:
+            return record, (
+                "its code was changed after it was loaded, which other processes do not see: do so "
+                "in its file"
             )
         return record, ""
 
@@ -115,7 +121,7 @@ def attempts_of(
 ) -> list[Attempt]:
     """The runs with their files in a folder, which is made."""
     if folder is None:
-        codes = [_code(run) for run in runs]
+        codes = [_code(run, workers) for run in runs]
         if workers == 1:  # values that changed before are here as they are
             codes = [code._replace(values={}) for code in codes]
         return [
@@ -171,21 +177,16 @@ def _keys(runs: Sequence[AnyRun]) -> dict[int, tuple[str, UserCode]]:
     return keys
 
 
-def _code(run: AnyRun) -> UserCode:
+def _code(run: AnyRun, workers: int) -> UserCode:
     """The user's code of a run that is not kept, to see whether it changes."""
     try:
         return key_and_code(run)[1]
-    except SharedGeneratorError as error:
-        warnings.warn(
-            f"the results of {run.name} may be wrong, because {error}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
     except (Exception, SystemExit) as error:
-        if run.trains:  # without training, seeds are tried
+        # Without training, one process tries seeds again.
+        if run.trains or workers > 1 or isinstance(error, SharedGeneratorError):
             warnings.warn(
-                f"FLEdge cannot check whether the results of {run.name} depend on other runs: "
-                f"{type(error).__name__}: {reason(error)}",
+                f"FLEdge cannot check whether the results of {run.name} depend on other runs or "
+                f"processes: {type(error).__name__}: {reason(error)}",
                 RuntimeWarning,
                 stacklevel=3,
             )

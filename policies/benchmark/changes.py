@@ -24,13 +24,13 @@ class UserCode(NamedTuple):
         The contents of files.
     values : dict of str to str
         Hashes of the global values of modules, by their names.
-    any : bool
-        Whether there is such code, which in a notebook has no file.
+    inputs : str
+        The `inputs_hash` of a run with such code, which in a notebook has no file, or empty.
     """
 
     files: dict[str, bytes]
     values: dict[str, str]
-    any: bool
+    inputs: str = ""
 
     def changed_file(self) -> str:
         """A file that has changed since, or an empty string."""
@@ -43,7 +43,7 @@ class UserCode(NamedTuple):
         return next(names, "")
 
 
-NO_CODE = UserCode({}, {}, any=True)  # unknown, without a key
+NO_CODE = UserCode({}, {}, "unknown")  # without a key
 
 
 def module_values(files: Container[str]) -> dict[str, str]:

@@ -123,8 +123,8 @@ class Fingerprint:
         self._numbers: dict[int, int] = {}
         self._first: dict[int, _Place] = {}  # where objects were met first, by `id`
         self._place: _Place = "object"
-        # Arrays that can change, each with whether an object of a library holds it.
-        self._arrays: list[tuple[np.ndarray, bool]] = []
+        # Arrays that can change, each with the object of a library that holds it.
+        self._arrays: list[tuple[np.ndarray, object]] = []
         self._open: dict[int, object] = {}  # objects that are being hashed, by `id`
         self._cycles = 0  # how often one of these was met again
 
@@ -145,7 +145,7 @@ class Fingerprint:
             self.shared.append(value)
         if key in self._numbers:
             shared = "function" in places and places & {"object", "library"}
-            if self._copied and shared and not isinstance(value, Scenario):
+            if self._copied and shared:
                 raise CopyError(
                     f"it holds a function that uses its {type(value).__name__}, but the function "
                     "of a copy uses the original's: make the function a method"
@@ -154,7 +154,7 @@ class Fingerprint:
         if key in self._open:
             return f"contains itself, {[*self._open].index(key)}"
         if key not in self._known:
-            if not isinstance(value, (*_CODE, tuple, frozenset)):
+            if not isinstance(value, (*_CODE, tuple, frozenset, Scenario)):
                 self._numbers[key] = len(self._numbers)
             self._open[key] = value
             place = self._place
@@ -199,7 +199,8 @@ class Fingerprint:
             fields = [value[name] for name in value.dtype.names]
             return ["fields", repr(value.dtype), *self._each(kind, *fields)]
         if isinstance(value, np.ndarray):
-            self._check_views(np.asarray(value))
+            holder = next(filter(_is_librarys, self._open.values()), None)
+            self._check_views(np.asarray(value), holder)
             if self._place not in ("code", "fledge") and not value.flags.forc:
                 self.lost = "it holds a part of an array, which a pickle lays out anew: copy it"
         if kind is np.ndarray and not value.dtype.hasobject:
@@ -316,13 +317,14 @@ class Fingerprint:
         module = _module_of(kind)
         values = {} if module is None else vars(module)
         file = values.get("__file__")
-        library = module is not None and kind.__module__ != "__main__" and file is None
-        if library or (file is not None and is_library_file(file)):
+        compiled = module is not None and file is None
+        library = compiled or (file is not None and is_library_file(file))
+        if library and kind.__module__ != "__main__":  # in a worker, this is a module of joblib
             return [f"{kind.__module__}.{kind.__qualname__}"]
         self._note(values)
         own = {name: item for name, item in vars(kind).items() if name not in _GENERATED}
         above = self._each(type(kind), *kind.__bases__)
-        return [kind.__qualname__, *above, *self._named(own)]
+        return [kind.__name__, *above, *self._named(own)]
 
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
@@ -347,8 +349,8 @@ class Fingerprint:
                 parts += self._named(_imported(values.get("__package__") or "", names))
         return [function.__qualname__, *parts]
 
-    def _check_views(self, array: np.ndarray) -> None:
-        """Raise `CopyError` if an array shares memory with another one, unless in libraries."""
+    def _check_views(self, array: np.ndarray, holder: object = None) -> None:
+        """Raise `CopyError` if an array shares memory with another holder's array."""
         root: Any = array
         while getattr(root, "base", None) is not None:
             root = root.base
@@ -357,14 +359,13 @@ class Fingerprint:
         )
         if not self._copied or self._place in ("code", "fledge") or fixed:
             return
-        librarys = self._place == "library"
-        others = [other for other, within in self._arrays if not (librarys and within)]
+        others = [other for other, its in self._arrays if holder is None or its is not holder]
         if any(np.may_share_memory(array, one) and np.shares_memory(array, one) for one in others):
             raise CopyError(
                 "it holds two arrays that share memory, which its copies cannot keep: copy one of "
                 "the arrays, or make the view when it is used"
             )
-        self._arrays.append((array, librarys))
+        self._arrays.append((array, holder))
 
 
 def differing(one: object, other: object) -> list[str]:
@@ -379,8 +380,8 @@ def differing(one: object, other: object) -> list[str]:
 
 def _is_librarys(value: object) -> bool:
     """Whether the class of an object is a library's, but not an array's, tensor's or Python's."""
-    pythons = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
-    if pythons or hasattr(type(value), "__array__"):
+    package = type(value).__module__.partition(".")[0]
+    if package in ("__main__", *sys.stdlib_module_names) or hasattr(type(value), "__array__"):
         return False
     file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
     return file is not None and is_library_file(file)

@@ -179,26 +179,25 @@ def run_key(run: AnyRun) -> str:
     a lock, shares a generator of random numbers with other runs, or its code may import or run code
     that cannot be known before.
     """
-    return _key_and_files(run)[0]
+    return key_and_code(run)[0]
 
 
 def key_and_code(run: AnyRun) -> tuple[str, UserCode]:
     """The `run_key` of a run, and the user's code that it covers."""
-    key, files, users = _key_and_files(run)
-    return key, UserCode(files, module_values(files), users)
-
-
-def _key_and_files(run: AnyRun) -> tuple[str, dict[str, bytes], bool]:
-    """The key, the contents of the user's files, and whether some code is the user's."""
     fingerprint = Fingerprint()
-    inputs = fingerprint.of((run.inputs(), patches()))
+    inputs = inputs_hash(run, fingerprint)
     files, libraries, computing = imports_of(fingerprint.files)
     if computing:
         raise ValueError(f"{computing[0]}, which can run code that no key would cover")
     code = [(package, Path(file).name, text) for file, (package, text) in files.items()]
     key = fingerprint.of((inputs, code_hash(), sorted(code), sorted(libraries.items())))
     contents = {file: content for file, (_, content) in files.items()}
-    return key, contents, fingerprint.users
+    return key, UserCode(contents, module_values(contents), inputs if fingerprint.users else "")
+
+
+def inputs_hash(run: AnyRun, fingerprint: Fingerprint) -> str:
+    """Hash by a fingerprint of a run's inputs and of what replaces code of FLEdge."""
+    return fingerprint.of((run.inputs(), patches()))
 
 
 # Libraries whose version can change a result.

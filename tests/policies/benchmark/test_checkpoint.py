@@ -104,7 +104,7 @@ def test_save__cut_short_leaves_the_one_before(cache):
 def test_save__leaves_out_code_that_changed_since_its_key(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("new")
-    checkpoint = Checkpoint("a", 1, UserCode({str(file): b"old"}, {}, any=True))
+    checkpoint = Checkpoint("a", 1, UserCode({str(file): b"old"}, {}))
     with pytest.warns(RuntimeWarning, match="mine.py has changed"):
         checkpoint.save(RUN, {})
     assert checkpoint.load({}) is None

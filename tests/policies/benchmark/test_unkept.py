@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType
 from typing import ClassVar
 
 import gymnasium as gym
@@ -213,7 +214,7 @@ class Counts:
     [
         ("server", "may be wrong, because its code or task keeps values"),
         ("augment", "may be wrong, because its code or task keeps values"),
-        ("lock", "cannot check whether .* depend on other runs: .*lock"),
+        ("lock", "cannot check whether .* depend on other runs or processes: .*lock"),
     ],
 )
 def test_play_runs__warns_of_a_task_that_may_remember_runs(state, why):
@@ -271,6 +272,7 @@ from collections import defaultdict
 from types import SimpleNamespace
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from policies import UniS
 
 UNSET, LIMITS, KINDS = object(), (0.5, "fast"), [1]
@@ -322,6 +324,7 @@ def counter():
             "self.all = torch.ones(2, 2, dtype=torch.bfloat16); self.one = self.all[0]",
             "two arrays that share memory",
         ),
+        ("self.sums = csr_array(self.table); self.turned = self.sums.T", "two arrays that share"),
         ("self.held = CONFIG, KINDS, LIMITS, UNSET", ""),
         ("self.weight = torch.zeros(3)", ""),
         ("sys.modules[__name__].boost = self.boost", ""),
@@ -460,13 +463,17 @@ def test_run_key__knows_methods_of_one_name(tmp_path):
     assert_same_records(here, there)
 
 
-def test_play_runs__warns_of_changes_that_others_do_not_see(tmp_path):
+def test_play_runs__warns_of_changes_that_others_do_not_see(tmp_path, monkeypatch):
     (tmp_path / "changed_later.py").write_text("LEVEL = 0.5\n")
     code = "import changed_later\nfrom policies import UniS\n\nclass Mine(UniS):\n    pass\n"
     runs = runs_of_file(tmp_path / "mine.py", code)
     sys.modules["changed_later"].LEVEL = 0.9
     with pytest.warns(RuntimeWarning, match="results of Mine.* may be wrong, because .* changed"):
         play_runs(runs, workers=2)
+    scripts = FunctionType(compile("0", "script", "eval"), {"__name__": "__main__"})
+    monkeypatch.setattr(UniS, "rate", scripts, raising=False)
+    with pytest.warns(RuntimeWarning, match="may be wrong, because its code was changed after"):
+        play_runs([run_of(UniS(BRIEF), seed) for seed in (0, 1)], workers=2)
     (tmp_path / "mine.py").write_text(code + "# more\n")
     with pytest.warns(RuntimeWarning, match="mine.py' has changed since this process loaded it"):
         make_policy(f"{tmp_path / 'mine.py'}:Mine", BRIEF)

@@ -16,10 +16,11 @@ from typing import Any
 from fl_edge_env.files import reason, writable_folder
 from policies.benchmark.changes import NO_CODE, UserCode, patches
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.fingerprint import Fingerprint, SharedGeneratorError, is_users
+from policies.benchmark.fingerprint import Fingerprint, SharedGeneratorError
 from policies.benchmark.record_file import load_record, save_record
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run, code_hash, inputs_hash, key_and_code
+from policies.benchmark.whose import is_users
 from policies.user_code import used_files
 
 

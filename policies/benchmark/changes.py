@@ -8,7 +8,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from policies.benchmark.fingerprint import Fingerprint, is_python_name, is_users, wrapped
+from policies.benchmark.fingerprint import Fingerprint, wrapped
+from policies.benchmark.whose import is_python_name, is_users
 from policies.user_files import PACKAGES, differs
 
 # Thousands of values in FLEdge's modules that are not the user's, by `id`, for the next run.

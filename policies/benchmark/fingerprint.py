@@ -32,6 +32,13 @@ import numpy as np
 
 from fl_edge_env import Scenario
 from policies import global_random
+from policies.benchmark.whose import (
+    is_fledges,
+    is_librarys,
+    is_python_name,
+    is_users,
+    module_of,
+)
 from policies.user_files import is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
@@ -159,8 +166,8 @@ class Fingerprint:
             self._open[key] = value
             place = self._place
             if isinstance(value, type | ModuleType):
-                place = "fledge" if _is_fledges(value) else "code"
-            elif place != "code" and _is_librarys(value):
+                place = "fledge" if is_fledges(value) else "code"
+            elif place != "code" and is_librarys(value):
                 place = "library"
             with self._at(place):
                 self._known[key] = value, _hash(*self._parts(value))
@@ -199,7 +206,7 @@ class Fingerprint:
             fields = [value[name] for name in value.dtype.names]
             return ["fields", repr(value.dtype), *self._each(kind, *fields)]
         if isinstance(value, np.ndarray):
-            holder = next(filter(_is_librarys, self._open.values()), None)
+            holder = next(filter(is_librarys, self._open.values()), None)
             self._check_views(np.asarray(value), holder)
             if self._place not in ("code", "fledge") and not value.flags.forc:
                 self.lost = "it holds a part of an array, which a pickle lays out anew: copy it"
@@ -314,7 +321,7 @@ class Fingerprint:
         return [*parts, *self._each(list(items or ()), list(pairs or ()))]
 
     def _class(self, kind: type) -> list[str]:
-        module = _module_of(kind)
+        module = module_of(kind)
         values = {} if module is None else vars(module)
         file = values.get("__file__")
         compiled = module is not None and file is None
@@ -378,15 +385,6 @@ def differing(one: object, other: object) -> list[str]:
     return [name for name in names if hashes[0].get(name) != hashes[1].get(name)]
 
 
-def _is_librarys(value: object) -> bool:
-    """Whether the class of an object is a library's, but not an array's, tensor's or Python's."""
-    package = type(value).__module__.partition(".")[0]
-    if package in ("__main__", *sys.stdlib_module_names) or hasattr(type(value), "__array__"):
-        return False
-    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-    return file is not None and is_library_file(file)
-
-
 def _check_nonlocal(code: CodeType) -> None:
     """Raise `CopyError` if a function that an object holds assigns a nonlocal variable."""
     for step in dis.get_instructions(code):
@@ -404,44 +402,6 @@ def _draws(function: object) -> bool:
         one.opname == "LOAD_GLOBAL" and "random" in (one.argval, other.argval)
         for one, other in pairwise(steps)
     )
-
-
-def is_python_name(name: str) -> bool:
-    """Whether Python gives a name its meaning, as ``__file__``."""
-    return name.startswith("__") and name.endswith("__")
-
-
-def is_users(code: object) -> bool:
-    """Whether a function, class or module is the user's, whose packages need not have a file."""
-    if isinstance(code, type):
-        code = _module_of(code)
-    if isinstance(code, FunctionType):
-        values = code.__globals__
-    elif isinstance(code, ModuleType):
-        values = vars(code)
-    else:
-        return False
-    file = values.get("__file__")
-    places = [file] if file is not None else values.get("__path__", [])
-    return values.get("__name__") == "__main__" or any(is_user_file(place) for place in places)
-
-
-def _is_fledges(code: type | ModuleType) -> bool:
-    """Whether a class or module is FLEdge's."""
-    module = _module_of(code) if isinstance(code, type) else code
-    file = getattr(module, "__file__", None)
-    return file is not None and not is_user_file(file) and not is_library_file(file)
-
-
-def _module_of(kind: type) -> ModuleType | None:
-    """The module of a class; None if the class was made by a call and bears its maker's name.
-
-    A call such as ``type(name, (Policy,), values)`` makes a class of the module of its metaclass.
-    """
-    module = sys.modules.get(kind.__module__)
-    makers = {"types", *(meta.__module__ for meta in type.mro(type(kind)) if meta is not type)}
-    made = kind.__module__ in makers - {"builtins"}
-    return None if made and getattr(module, kind.__name__, None) is not kind else module
 
 
 def wrapped(value: object) -> list[object]:

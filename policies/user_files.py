@@ -31,10 +31,13 @@ _SITES = {"site-packages", "dist-packages"}
 _COMPUTING = {
     "__builtins__",
     "__import__",
+    "__subclasses__",
     "builtins",
     "eval",
     "exec",
+    "globals",
     "importlib",
+    "inspect",
     "pkgutil",
     "pydoc",
     "runpy",
@@ -172,8 +175,10 @@ def _imported_names(content: bytes, package: str) -> list[str]:
                 with suppress(ImportError):  # a relative import outside of a package
                     base = importlib.util.resolve_name(base, package)
                     names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-            elif isinstance(node, ast.Name) and node.id in _COMPUTING:
-                names.add(node.id)
+            elif isinstance(node, ast.Name):
+                names |= {node.id} & _COMPUTING
+            elif isinstance(node, ast.Attribute):
+                names |= {node.attr} & {"__subclasses__"}
     return sorted({part for name in names for part in with_packages(name)})
 
 

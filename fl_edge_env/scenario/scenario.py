@@ -412,7 +412,7 @@ class Scenario:
         return hash((self.num_devices, self.cohort_size, self.model_bits, self.mu, self.nu))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_fields, (self.to_dict(),)
+        return _from_fields, (type(self), self.to_dict())
 
     _given: ClassVar[dict[str, float | None]]  # calibrated or derived fields, None if not given
     per_device_fields: ClassVar[tuple[str, ...]]
@@ -489,9 +489,9 @@ def _displaced(fields: dict[str, Any]) -> dict[str, Any]:
     return displaced
 
 
-def _from_fields(fields: dict[str, Any]) -> Scenario:
+def _from_fields(kind: type[Scenario], fields: dict[str, Any]) -> Scenario:
     with warnings.catch_warnings(action="ignore"):  # the original has warned
-        return Scenario(**fields)
+        return kind(**fields)
 
 
 def _show(values: FloatArray) -> str:

@@ -43,6 +43,7 @@ from policies.user_files import is_library_file, is_user_file, with_packages
 
 # How pickle makes an object whose class does not say otherwise.
 _NEW: Any = object().__reduce_ex__(4)[0]
+_GETSTATE: Any = object.__getstate__
 # Objects that wrap functions, and the attributes in which they keep them.
 _WRAPPERS = (
     staticmethod,
@@ -58,8 +59,8 @@ _SHARED = os.environ, *global_random.SHARED.values()
 # Generators of random numbers. What is within code, so in these types, is shared by all runs.
 _GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random
 _CODE = type, FunctionType, BuiltinFunctionType, ModuleType
-# Objects without a value of their own: class attributes for `__slots__`, and loggers.
-_BY_TYPE = logging.Logger, MemberDescriptorType
+# Values that never change, so that it does not matter whether two are one.
+_FIXED = tuple, frozenset, Path, Scenario
 # Attributes of classes that Python makes: they describe the class, or differ in each process.
 _GENERATED = {
     *("_abc_impl", "__abstractmethods__", "__annotations__", "__annotations_cache__", "__dict__"),
@@ -140,6 +141,12 @@ class Fingerprint:
         """The objects with a hash, in the order in which these were made."""
         return [value for value, _ in self._known.values()]
 
+    @property
+    def held(self) -> list[object]:
+        """The parts that were first met outside code."""
+        known = self._known.items()
+        return [one for key, (one, _) in known if self._first[key] in ("object", "library")]
+
     def of(self, value: object) -> str:
         """The hash of a value; raises any exception if it cannot be hashed, as a lock cannot."""
         if type(value) in _PLAIN:
@@ -161,7 +168,7 @@ class Fingerprint:
         if key in self._open:
             return f"contains itself, {[*self._open].index(key)}"
         if key not in self._known:
-            if not isinstance(value, (*_CODE, tuple, frozenset, Scenario)):
+            if not isinstance(value, (*_CODE, *_FIXED)):
                 self._numbers[key] = len(self._numbers)
             self._open[key] = value
             place = self._place
@@ -217,7 +224,7 @@ class Fingerprint:
             if not is_users(value) and sys.modules.get(value.__name__) is value:
                 return ["module", value.__name__]
             return ["module", *self._globals(vars(value), vars(value).keys())]
-        if isinstance(value, _BY_TYPE) or any(value is one for one in _SHARED):
+        if isinstance(value, logging.Logger) or any(value is one for one in _SHARED):
             return [kind.__name__]
         if isinstance(value, type):
             return ["class", *self._class(value)]
@@ -307,7 +314,8 @@ class Fingerprint:
     def _object(self, value: Any) -> list[str]:
         """The parts of an object that pickle would store."""
         hooks = [vars(kind).get(name) for kind in type(value).__mro__ for name in PICKLING]
-        if self._place not in ("code", "fledge") and any(map(is_users, hooks)):
+        hooked = any(map(is_users, hooks))
+        if self._place not in ("code", "fledge") and hooked:
             self.lost = "its classes define how they are pickled, which may lose values"
         reduce = copyreg.dispatch_table.get(type(value))
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
@@ -317,8 +325,19 @@ class Fingerprint:
         state, items, pairs = [*more, None, None, None][:3]
         if state is None and make is _NEW:  # `__getstate__` may return nothing
             state = getattr(value, "__dict__", None)
+        plain = make is _NEW and type(value).__getstate__ is _GETSTATE
+        if plain and isinstance(state, tuple):
+            state = (state[0] or {}) | state[1]  # of `__slots__`, which some copies of classes lose
         parts = self._each(type(value), make, arguments, state)
-        return [*parts, *self._each(list(items or ()), list(pairs or ()))]
+        parts += self._each(list(items or ()), list(pairs or ()))
+        if is_users(type(value)) and not hooked and not isinstance(value, Enum | Scenario):
+            kept = state if isinstance(state, dict) else {}
+            own = getattr(value, "__dict__", {})
+            left = {name: item for name, item in own.items() if name not in kept}
+            parts += self._named(left)
+            if left and self._place not in ("code", "fledge"):
+                self.lost = f"copies of its {type(value).__name__} lose {', '.join(left)}"
+        return parts
 
     def _class(self, kind: type) -> list[str]:
         module = module_of(kind)
@@ -329,26 +348,31 @@ class Fingerprint:
         if library and kind.__module__ != "__main__":  # in a worker, this is a module of joblib
             return [f"{kind.__module__}.{kind.__qualname__}"]
         self._note(values)
-        own = {name: item for name, item in vars(kind).items() if name not in _GENERATED}
+        own = {
+            name: item
+            for name, item in vars(kind).items()
+            if name not in _GENERATED and not isinstance(item, MemberDescriptorType)
+        }
         above = self._each(type(kind), *kind.__bases__)
         return [kind.__name__, *above, *self._named(own)]
 
     def _function(self, function: FunctionType) -> list[str]:
         code = function.__code__
         cells = [_content(cell) for cell in function.__closure__ or ()]
-        librarys = is_library_file(code.co_filename)
+        values = function.__globals__
+        file = values.get("__file__")
+        # Copies of code in other processes do not know its file.
+        librarys = is_library_file(code.co_filename) or is_library_file(file or "")
         held = self._place == "object" or (self._place == "library" and not librarys)
         if held and self._copied:
             _check_nonlocal(code)
         with self._at("function" if held else self._place):
             if librarys:
-                name = f"{function.__globals__.get('__name__')}.{code.co_qualname}"
+                name = f"{values.get('__name__')}.{code.co_qualname}"
                 return [name, *self._named(dict(zip(code.co_freevars, cells, strict=True)))]
             parts = self._each(code, function.__defaults__, function.__kwdefaults__, *cells)
             parts += self._named(function.__dict__)
         # Not the file of `__module__`, which a decorator may have copied from another function.
-        values = function.__globals__
-        file = values.get("__file__")
         if file is None or is_user_file(file):
             names = {*_names(code, texts=not self._copied)}
             with self._at("code"):

@@ -79,6 +79,8 @@ def play(
         # Made anew, because its cached participants may be others than its cohort.
         decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)
+        if not batch:  # wrappers may change it
+            decision = env.unwrapped.last_decision  # type: ignore[union-attr]
         if not batch and (terminated or truncated) and number < scenario.num_rounds:
             raise ValueError(
                 f"an episode of make_env's environment ended after {number} of "

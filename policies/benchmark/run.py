@@ -74,16 +74,22 @@ class Run:
         seeds = [policy_seed(seed) for seed in self.seeds]
         with seeded(*self.seeds):
             policy.reset(seeds[0] if self.trains else seeds)  # an earlier episode leaves no trace
-        maker = getattr(self.make_env, "identity", self.make_env)
+        maker: Any = self.make_env
+        if hasattr(maker, "identity"):  # which leaves out what a class below adds
+            own = "identity" in vars(type(maker))
+            maker = maker.identity, None if own else maker
         return policy, self.scenario, self.seeds, maker, self.prices
 
-    def new_env(self) -> Any:
-        """An environment of its system; `ValueError` if `make_env` makes one of another system."""
+    def new_env(self, policy: Policy) -> Any:
+        """An environment of its system for the policy or a copy of it.
+
+        `ValueError` if `make_env` makes one of another system.
+        """
         if self.make_env is None:
             return FLEdgeVectorEnv(
                 len(self.seeds), self.scenario, autoreset_mode=AutoresetMode.DISABLED
             )
-        env = self.make_env(self.policy)
+        env = self.make_env(policy)
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, FLEdgeEnv):
             raise ValueError(f"make_env must make environments of FLEdge, got {env!r}")
         other = differences(env.unwrapped.scenario, self.scenario, ())
@@ -103,7 +109,7 @@ class Run:
         # A copy also shares no scenario with the environment and the accounts.
         policy = copied(self.policy)
         with seeded(*self.seeds):
-            env = self.new_env()
+            env = self.new_env(policy)
             record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
         if self.trains and "train_loss" not in record.rounds:
             raise ValueError(

@@ -19,6 +19,7 @@ from policies.base import Policy, without_future
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.fingerprint import PICKLING, CopyError, Fingerprint, differing
 from policies.benchmark.run import BoundRun, Run, differences
+from policies.benchmark.whose import is_users
 from policies.check_policy import beyond_seeds
 
 # Most numbers in an array of a batch, which has one for each seed and device.
@@ -65,7 +66,7 @@ class Setting:
         # Others are checked before they are played: to make one can take a second.
         makers = {id(run.make_env): run for run in self.runs if run.trains}
         for run in makers.values():
-            run.new_env().close()
+            run.new_env(run.policy).close()
 
     @property
     def scenario(self) -> Scenario:
@@ -169,6 +170,12 @@ def _check_copy(policy: Policy) -> None:
     other = ""
     try:
         fingerprint.of(policy)
+        twin = Fingerprint(copied=True)
+        twin.of(copied)
+        mine = {id(part) for part in fingerprint.held if is_users(type(part))}
+        for part in twin.held:
+            if id(part) in mine and copy.deepcopy(part) is not part:
+                raise CopyError(f"it holds a {type(part).__name__} that a library does not copy")
         if hooked or fingerprint.lost:  # values of libraries may have copies that look different
             other = ", ".join(differing(copied, policy))
     except CopyError as error:
@@ -182,8 +189,8 @@ def _check_copy(policy: Policy) -> None:
         )
     if other:
         warnings.warn(
-            f"copies of the policy {policy.name}, which runs play, have another order in its "
-            f"{other}: sort the sets whose order matters",
+            f"copies of the policy {policy.name}, which runs play, have another {other}: "
+            f"{fingerprint.lost}",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -19,7 +19,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import UniS
 from policies.benchmark.run import Run
-from tests.support import REPORTS, chosen, spoil
+from tests.support import REPORTS, assert_same_records, chosen, spoil
 from train_fl import Dataset, Task, TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.data.partition import dirichlet_equal
 from train_fl.local_sgd import LocalTrainer
@@ -303,6 +303,50 @@ def test_run__that_trains_leaves_torch_as_it_was(scenario):
     run = Run("it", UniS(make_env.scenario), make_env.scenario, (0,), make_env)
     run.play()
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, deterministic)
+
+
+class Adapts(UniS):
+    """Draws later devices more often from round to round."""
+
+    def reset(self, _):
+        self.power = 0
+
+    def feedback(self, _):
+        self.power += 1
+
+    def decide(self, observation):
+        return self.tilted(super().decide(observation))
+
+    def tilted(self, decision):
+        weights = np.arange(1, self.scenario.num_devices + 1) ** self.power
+        return dataclasses.replace(decision, q=weights / np.sum(weights))
+
+
+class Plain(Adapts):
+    def decide(self, observation):
+        return UniS.decide(self, observation)
+
+
+class Tilts(gym.ActionWrapper):
+    """Decides as the policy that plays would."""
+
+    def __init__(self, env, policy):
+        super().__init__(env)
+        self.policy = policy
+
+    def action(self, action):
+        return self.policy.tilted(action)
+
+
+def test_run__counts_what_wrappers_play(scenario):
+    factory = TrainingEnvFactory(scenario.replace(num_rounds=3), "digits").fitted()
+    system = factory.scenario
+    own = Run("it", Adapts(system), system, (0,), factory)
+    other = Run("it", Plain(system), system, (0,), lambda it: Tilts(factory(it), it))
+    records = [run.play() for run in (own, other)]
+    for record in records:
+        del record.rounds["real_time"]
+    assert_same_records(records[:1], records[1:])
 
 
 def test_training_env__passes_gymnasiums_checker(scenario, task):

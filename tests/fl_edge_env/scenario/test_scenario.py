@@ -112,14 +112,19 @@ def test_arrays__are_read_only(name):
     assert_read_only(Scenario.preset(name))
 
 
+class Own(Scenario):
+    """A user's system."""
+
+
 def test_copies__are_equal_and_stay_read_only():
     budget = np.full(120, 15.0)
-    scenario = Scenario.femnist(
+    scenario = Own.femnist(
         mu=0.3, channel=ExponentialChannel(filter="resample"), energy_budget_j=budget
     )
     budget[0] = 1.0
     assert scenario.energy_budget_j[0] == 15.0
     for twin in (copy.deepcopy(scenario), pickle.loads(pickle.dumps(scenario)), scenario.replace()):
+        assert type(twin) is Own
         assert twin == scenario
         assert hash(twin) == hash(scenario)
         assert twin.V == scenario.V

@@ -22,7 +22,7 @@ from policies.benchmark.run import Run, key_and_code, run_key
 from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.uniform import static_resources
 from tests.support import BRIEF, assert_same_records, run_of
-from train_fl import TrainingWrapper, make_task
+from train_fl import TrainingEnvFactory, TrainingWrapper, make_task
 from train_fl.server import ServerOptimizer
 
 
@@ -209,11 +209,22 @@ class Counts:
         return inputs
 
 
+class Factory(TrainingEnvFactory):
+    """Counts its environments."""
+
+    made = 0
+
+    def __call__(self, policy):
+        self.made += 1
+        return super().__call__(policy)
+
+
 @pytest.mark.parametrize(
     ("state", "why"),
     [
         ("server", "may be wrong, because its code or task keeps values"),
         ("augment", "may be wrong, because its code or task keeps values"),
+        ("factory", "may be wrong, because its code or task keeps values"),
         ("lock", "cannot check whether .* depend on other runs or processes: .*lock"),
     ],
 )
@@ -227,8 +238,9 @@ def test_play_runs__warns_of_a_task_that_may_remember_runs(state, why):
         return TrainingWrapper(gym.make("FLEdge-v0", scenario=system), task)
 
     policy = (Locked if state == "lock" else UniD)(system)
+    maker = Factory(system, task) if state == "factory" else make_env
     with pytest.warns(RuntimeWarning, match=why):
-        play_runs([Run("it", policy, system, (0,), make_env)])
+        play_runs([Run("it", policy, system, (0,), maker)])
 
 
 class Swallows(UniS):
@@ -272,6 +284,7 @@ from collections import defaultdict
 from types import SimpleNamespace
 import numpy as np
 import torch
+from pandas import Series
 from scipy.sparse import csr_array
 from policies import UniS
 
@@ -325,6 +338,7 @@ def counter():
             "two arrays that share memory",
         ),
         ("self.sums = csr_array(self.table); self.turned = self.sums.T", "two arrays that share"),
+        ("self.it = Config(); self.rows = Series([self.it])", "a Config that a library does not"),
         ("self.held = CONFIG, KINDS, LIMITS, UNSET", ""),
         ("self.weight = torch.zeros(3)", ""),
         ("sys.modules[__name__].boost = self.boost", ""),
@@ -341,11 +355,17 @@ def test_evaluate__refuses_policies_whose_copies_differ(tmp_path, line, why):
         evaluate([make_policy(f"{file}:Mine", BRIEF)], BRIEF, [0], gaps=False)
 
 
-def test_evaluate__warns_of_sets_that_copies_order_differently(tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.few = {*range(99)}; self.few -= {*range(99)} - {5, 40}",
+        "self.few = type('Few', (defaultdict,), {})(); self.few.limit = 1",
+    ],
+)
+def test_evaluate__warns_of_what_copies_lose(tmp_path, line):
     file = tmp_path / "mine.py"
-    line = "self.few = {*range(99)}; self.few -= {*range(99)} - {5, 40}"
     file.write_text(COPIED.replace("{line}", line))
-    with pytest.warns(RuntimeWarning, match="another order in its few"):
+    with pytest.warns(RuntimeWarning, match="have another few: "):
         evaluate([make_policy(f"{file}:Mine", BRIEF)], BRIEF, [0], gaps=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,9 @@ def set_states(states: Sequence[Any]) -> None:
             torch.set_rng_state(state)
 
 
+_ONE = threading.RLock()  # one thread at a time, as all share the generators
+
+
 @contextmanager
 def seeded(*seeds: int) -> Iterator[None]:
     """Seed them in the block, so that code of the user draws the same numbers in every process.
@@ -41,18 +45,19 @@ def seeded(*seeds: int) -> Iterator[None]:
     They also seed NumPy's generators that are made without a seed, instead of the operating system.
     After the block they continue as before it.
     """
-    before = get_states()
-    words = np.random.SeedSequence(seeds).generate_state(4)
-    random.seed(words.tobytes())
-    np.random.seed(words)  # noqa: NPY002
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.manual_seed(int(words[0]))  # leaves GPUs alone
-    numpys: Any = np.random.bit_generator
-    system = numpys.randbits
-    numpys.randbits = random.getrandbits
-    try:
-        yield
-    finally:
-        numpys.randbits = system
-        set_states(before)
+    with _ONE:
+        before = get_states()
+        words = np.random.SeedSequence(seeds).generate_state(4)
+        random.seed(words.tobytes())
+        np.random.seed(words)  # noqa: NPY002
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.default_generator.manual_seed(int(words[0]))  # leaves GPUs alone
+        numpys: Any = np.random.bit_generator
+        system = numpys.randbits
+        numpys.randbits = random.getrandbits
+        try:
+            yield
+        finally:
+            numpys.randbits = system
+            set_states(before)

@@ -59,7 +59,9 @@ class Scheduler(Policy):
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
         super().__init__(selector.scenario)
         self.name = selector.name
-        own = selector.resources
+        # A whole copy, because another scheduler may use it, too, and it may hold its own methods.
+        self.selector = copy.deepcopy(selector, {id(selector.scenario): selector.scenario})
+        own = self.selector.resources
         if own is not None and resources is not None:
             raise ValueError(
                 f"{selector.name} sets f and p itself: leave resources out, got {resources!r}"
@@ -74,7 +76,6 @@ class Scheduler(Policy):
             label = one_of("resources", resources, tuple(RESOURCES))
             self._resources = RESOURCES[label]
             self.name += f", {label}"
-        self.selector = copy.copy(selector)  # another scheduler may use it, too
         self.uses_losses = selector.uses_losses
         self.uses_update_norms = selector.uses_update_norms
         self.needs_training = selector.uses_losses or selector.uses_update_norms

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 import subprocess
 import sys
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from policies import check_policy, evaluate, make_policy
@@ -18,6 +22,7 @@ from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.copies import copied, dumps, loads
 from policies.benchmark.run import Run, run_key
 from policies.benchmark.runner import play_runs
+from policies.global_random import seeded
 from policies.user_code import load_reference
 from tests.support import BRIEF, assert_same_records, global_states, run_of
 
@@ -111,6 +116,23 @@ def test_play_runs__global_generators_are_seeded(tmp_path):
     assert not first[0].rounds.reward.equals(first[1].rounds.reward)
     again = make_policy(f"{tmp_path / 'mine.py'}:Mine", BRIEF)
     assert run_key(run_of(again)) == run_key(runs[0])
+
+
+def draws(seed: int) -> list[float]:
+    """Numbers of global generators and of an unseeded one, with a pause for other threads."""
+    with seeded(seed):
+        first = random.random()
+        time.sleep(0.01)
+        return [first, random.random(), np.random.rand(), np.random.default_rng().random()]  # noqa: NPY002
+
+
+def test_seeded__threads_do_not_share_generators():
+    before = global_states()
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(draws, range(8))]
+    assert found == [draws(seed) for seed in range(8)]
+    assert before == global_states()
+    assert np.random.default_rng().random() != np.random.default_rng().random()
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,34 @@ def test_scheduler__a_rule_of_ones_own_is_one_method():
     assert counts.max() - counts.min() <= 1  # the lowest energy queue is the one longest unused
 
 
+class Slows(Selector):
+    """Lowers all frequencies as it learns, by methods that it keeps."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.resources = self.slower
+        self.rounds = [0]
+
+    def learn(self, _):
+        self.rounds[0] += 1
+
+    def slower(self, gain, *_):
+        f = self.scenario.f_min + (self.scenario.f_max - self.scenario.f_min) / self.rounds[0]
+        return f + 0.0 * gain, self.scenario.p_max + 0.0 * gain
+
+    def select(self, candidates):
+        return smallest(candidates.queue, candidates.available, 1)
+
+
+def test_scheduler__has_a_selector_with_methods_of_its_own():
+    selector = Slows(SMALL)
+    first, second = (played(Scheduler(selector)) for _ in range(2))
+    assert selector.rounds == [0]
+    times = [[info["round_time"] for info in infos] for infos in (first, second)]
+    assert times[0] == times[1]
+    assert times[0][-1] > times[0][0]
+
+
 def test_scheduler__asks_a_selector_s_own_rule_once():
     selector = Quickest(SMALL.replace(num_rounds=5))
     own = selector.resources

@@ -15,7 +15,7 @@ from fl_edge_env import Scenario
 ROOT = Path(__file__).parents[1]
 PACKAGES = "fl_edge_env", "policies", "train_fl"
 # The most parts of the Python in these folders: statements and expressions.
-PARTS = {PACKAGES: 75_040, ("tests",): 73_850}
+PARTS = {PACKAGES: 75_060, ("tests",): 73_870}
 PACKED = 8  # `a, b = c, d` of values that do not belong together, per 1,000 statements
 WALRUS = 1  # `:=`, per 1,000 statements
 LONGEST = 500  # lines of a file

@@ -57,6 +57,12 @@ class Scheduler(Policy):
         if not isinstance(given, Selector):
             made = ": create one with the scenario" if isinstance(given, type) else ""
             raise ValueError(f"selector must be a Selector, got {given!r}{made}")
+        strays = [name for name in ("reset", "feedback", "decide") if hasattr(selector, name)]
+        if strays:
+            raise ValueError(
+                f"{selector.name} has a method {strays[0]}, which a Scheduler never calls: a "
+                "Selector has start, learn and select"
+            )
         super().__init__(selector.scenario)
         self.name = selector.name
         # A whole copy, because another scheduler may use it, too, and it may hold its own methods.

@@ -373,6 +373,9 @@ def test_scheduler__has_a_selector_with_methods_of_its_own():
     times = [[info["round_time"] for info in infos] for infos in (first, second)]
     assert times[0] == times[1]
     assert times[0][-1] > times[0][0]
+    selector.feedback = selector.learn
+    with pytest.raises(ValueError, match="a method feedback, which a Scheduler never calls"):
+        Scheduler(selector)
 
 
 def test_scheduler__asks_a_selector_s_own_rule_once():

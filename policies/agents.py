@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import re
-import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,8 +76,9 @@ class PredictPolicy(Policy):
                 f"Stable-Baselines3, got {model!r}"
             )
         else:
+            _check_not_normalized(model)
             self.name = type(model).__name__
-            self.model = SavedAgent.of(model) or model
+            self.model = model
         self._softmax_scale = check_softmax_scale(softmax_scale)
         self._view = FlatView(scenario)
         self._by_device = self._decides_by_device()
@@ -221,7 +221,7 @@ class SavedAgent:
             if not zipfile.is_zipfile(io.BytesIO(agent._content)):
                 raise ValueError("it is not a ZIP file written by Stable-Baselines3")
             with as_value_error("", agent._saved_with()):
-                agent._network  # noqa: B018 - fail now rather than in the first round
+                agent.network  # noqa: B018 - fail now rather than in the first round
             return agent
 
     def _saved_with(self) -> str:
@@ -233,35 +233,9 @@ class SavedAgent:
         found = re.findall(r"(Python|Stable-Baselines3|PyTorch|Numpy|Gymnasium): (\S+)", text)
         return f"; it was saved with {', '.join(map(' '.join, found))}" if found else ""
 
-    @classmethod
-    def of(cls, model: object) -> SavedAgent | None:
-        """A Stable-Baselines3 agent without its training environments; None for other agents.
-
-        The agent itself cannot be copied after training, because its tensors have gradients.
-        """
-        library = sys.modules.get("stable_baselines3.common.base_class")  # imported, if it is one
-        if library is None or not isinstance(model, library.BaseAlgorithm):
-            return None
-        if model.get_vec_normalize_env() is not None:
-            raise ValueError(
-                "the agent was trained on observations that VecNormalize scales: give an object "
-                "whose predict normalises them first, as docs/train_an_agent.md shows"
-            )
-        content = io.BytesIO()
-        model.save(content)
-        return cls(content.getvalue())
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The file's content, so that equal agents have equal pickles, and its classes' code."""
-        return {"_content": self._content, "_classes": self._classes}
-
     @cached_property
-    def _classes(self) -> list[type]:
-        """The classes of its network and of all parts, which the file names only."""
-        return list(dict.fromkeys(type(part) for part in self._network.modules()))
-
-    @cached_property
-    def _network(self) -> Any:
+    def network(self) -> Any:
+        """The policy of Stable-Baselines3."""
         from stable_baselines3.common.save_util import load_from_zip_file
 
         made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
@@ -281,17 +255,26 @@ class SavedAgent:
     @property
     def observation_space(self) -> Any:
         """The observation space of its training."""
-        return self._network.observation_space
+        return self.network.observation_space
 
     @property
     def action_space(self) -> Any:
         """The action space of its training."""
-        return self._network.action_space
+        return self.network.action_space
 
     def predict(self, observation: Features, state: Any = None, episode_start: Any = None) -> Any:
         """The deterministic action, and the state of a recurrent agent."""
         with _one_thread():
-            return self._network.predict(observation, state, episode_start, deterministic=True)
+            return self.network.predict(observation, state, episode_start, deterministic=True)
+
+
+def _check_not_normalized(model: Any) -> None:
+    """Raise `ValueError` for an agent that sees other observations than those of the spaces."""
+    if getattr(model, "get_vec_normalize_env", lambda: None)() is not None:
+        raise ValueError(
+            "the agent was trained on observations that VecNormalize scales: give an object "
+            "whose predict normalises them first, as docs/train_an_agent.md shows"
+        )
 
 
 @contextmanager

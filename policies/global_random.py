@@ -11,22 +11,16 @@ from typing import Any
 
 import numpy as np
 
-# Those that all code shares as objects, by their modules and names.
-SHARED: dict[tuple[str, str], object] = {
-    ("numpy.random.mtrand", "_rand"): np.random.mtrand._rand,
-    ("random", "_inst"): random._inst,
-}
-
 
 def get_states() -> list[Any]:
-    """Their states."""
+    """The states of Python's, NumPy's and torch's generators."""
     states = [random.getstate(), np.random.get_state()]  # noqa: NPY002 - what users draw from
     torch = sys.modules.get("torch")
     return states if torch is None else [*states, torch.get_rng_state()]
 
 
 def set_states(states: Sequence[Any]) -> None:
-    """Let them continue from states; torch's only if it was loaded then and is now."""
+    """Let the generators continue from states; torch's only if it was loaded then and is now."""
     random.setstate(states[0])
     np.random.set_state(states[1])  # noqa: NPY002
     torch = sys.modules.get("torch")
@@ -35,17 +29,16 @@ def set_states(states: Sequence[Any]) -> None:
             torch.set_rng_state(state)
 
 
-_ONE = threading.RLock()  # one thread at a time, as all share the generators
+_LOCK = threading.RLock()  # one thread at a time, as all share the generators
 
 
 @contextmanager
 def seeded(*seeds: int) -> Iterator[None]:
-    """Seed them in the block, so that code of the user draws the same numbers in every process.
+    """Seed the generators in a block, so that user code draws the same numbers in every process.
 
-    They also seed NumPy's generators that are made without a seed, instead of the operating system.
     After the block they continue as before it.
     """
-    with _ONE:
+    with _LOCK:
         before = get_states()
         words = np.random.SeedSequence(seeds).generate_state(4)
         random.seed(words.tobytes())
@@ -53,11 +46,7 @@ def seeded(*seeds: int) -> Iterator[None]:
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.default_generator.manual_seed(int(words[0]))  # leaves GPUs alone
-        numpys: Any = np.random.bit_generator
-        system = numpys.randbits
-        numpys.randbits = random.getrandbits
         try:
             yield
         finally:
-            numpys.randbits = system
             set_states(before)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Collection
-from contextlib import redirect_stdout, suppress
 from functools import partial
 from typing import Any
 
@@ -13,7 +11,6 @@ from fl_edge_env import Scenario
 from fl_edge_env.checks import did_you_mean
 from policies import selection
 from policies.base import Policy, without_future
-from policies.benchmark.fingerprint import differing
 from policies.divfl import DivFL
 from policies.global_random import seeded
 from policies.lroa import LROA
@@ -101,30 +98,13 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         )
         _check_options(name, kind, options)
         maker = partial(_scheduler, kind) if issubclass(kind, Selector) else kind
-        make = partial(maker, scenario, **options)
         with user_errors(name), seeded(0):  # each process makes the same
-            policy = make()
-        _warn_of_chance(name, policy, make)
-        return policy
+            return maker(scenario, **options)
     raise ValueError(
         f"policy must be one of {', '.join(POLICIES)}, agent.zip of Stable-Baselines3, or "
         f"my_file.py:MyPolicy, got {name!r}"
         f"{': separate names with spaces' if ',' in name else did_you_mean(name, POLICIES)}"
     )
-
-
-def _warn_of_chance(name: str, policy: Policy, make: Callable[[], Policy]) -> None:
-    """Warn if `make` makes another policy each time, as with generators that no seed determines."""
-    other = ""
-    with suppress(Exception, SystemExit), redirect_stdout(None), seeded(0):
-        other = ", ".join(differing(policy, make()))
-    if other:
-        warnings.warn(
-            f"{name} may give other results in each command: when it was made again, its "
-            f"{other} differed. Give its random generators a seed",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
 
 def _check_options(name: str, kind: Callable[..., object], options: Collection[str]) -> None:

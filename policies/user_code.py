@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
 import hashlib
 import importlib
 import importlib.util
@@ -11,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,21 +17,9 @@ from typing import Any
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
 from policies.global_random import seeded
-from policies.user_files import claim, has_changed, imports_of, is_library_file
 
-# Modules by their places, and the files from which objects were taken.
-_LOADED: dict[str, ModuleType] = {}
-_USED: set[str] = set()
-
-
-def _rebuilt(function: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
-    made = cached_property(function)
-    made.attrname = name
-    return made
-
-
-# Python 3.11 keeps a lock in each, so that classes with such a property could not be sent.
-copyreg.pickle(cached_property, lambda made: (_rebuilt, (made.func, made.attrname)))
+# Modules by their places, with the content of their files when they were loaded.
+_LOADED: dict[str, tuple[ModuleType, bytes]] = {}
 
 
 def is_reference(name: str) -> bool:
@@ -49,9 +35,8 @@ def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> A
     `ValueError` if it is missing, cannot be imported, or `fits` denies that it is a `kind`.
     """
     place, _, wanted = name.rpartition(":")
-    module = _load(place)
-    _USED.add(str(module.__file__))
-    if has_changed(str(module.__file__)):
+    module, content = _load(place)
+    if Path(str(module.__file__)).read_bytes() != content:
         warnings.warn(
             f"{place!r} has changed since this process loaded it: restart Python to use its new "
             "code",
@@ -65,13 +50,6 @@ def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> A
     if not fits(found):
         raise ValueError(f"{wanted} in {place!r} must be a {kind}, got {found!r}")
     return found
-
-
-def used_files() -> set[str]:
-    """The files from which `load_reference` has taken objects since the last call."""
-    used = {*_USED}
-    _USED.clear()
-    return used
 
 
 @contextmanager
@@ -111,7 +89,12 @@ def load_places(places: Iterable[str]) -> Exception | None:
     return failed
 
 
-def _load(place: str) -> ModuleType:
+def loaded(place: str) -> ModuleType:
+    """The module of a file or module that `load_reference` has loaded."""
+    return _load(place)[0]
+
+
+def _load(place: str) -> tuple[ModuleType, bytes]:
     path = user_path(place).resolve()
     name = place
     folder = Path.cwd()
@@ -126,18 +109,10 @@ def _load(place: str) -> ModuleType:
         return _LOADED[known]
     if str(folder) not in sys.path:  # imports also search there, last
         sys.path.append(str(folder))
-    if name != place:
-        # Its content before it is loaded; raises `ValueError` for ambiguous neighbours.
-        imports_of({str(path): ""})
     with user_errors(f"cannot import {place!r}"), seeded(0):
         module = importlib.import_module(place) if name == place else _run_file(path, name)
-    file = str(module.__file__)
-    package = str(module.__package__ or "")
-    if is_library_file(file):
-        claim(file, package)
-    imports_of({file: package})  # again, because it may have changed where Python searches
-    _LOADED[known] = module
-    return module
+        _LOADED[known] = module, Path(str(module.__file__)).read_bytes()
+    return _LOADED[known]
 
 
 def _run_file(path: Path, name: str) -> ModuleType:

@@ -30,7 +30,7 @@ from fl_edge_env.channels import ChannelModel
 from fl_edge_env.streams import policy_seed
 from policies import Policy
 from policies.benchmark.records import Record
-from policies.benchmark.run import Run
+from policies.benchmark.run import PolicyText, Run
 
 # A command in a process of its own, with short searches for prices: any prices give valid bounds.
 MAIN = (
@@ -113,6 +113,13 @@ def played(policy: Policy, seed: int = 0) -> list[dict[str, Any]]:
         policy.feedback(info)
         infos.append(info)
     return infos
+
+
+def text_run(name: str, scenario: Scenario, *seeds: int, **options: Any) -> Run:
+    """A run as commands make it, which a folder keeps."""
+    text = PolicyText(name, options)
+    policy = text.make(scenario)
+    return Run(policy.name, policy, scenario, seeds or (0,), text=text)
 
 
 def run_of(policy: Policy, *seeds: int) -> Run:

@@ -6,13 +6,13 @@ import copy
 from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from fl_edge_env import Scenario
 from policies.base import Policy, check_scenario
+from policies.benchmark.stored import code_of_place
 from train_fl.task import Task, make_task
 from train_fl.training_options import TrainingOptions, check_keywords
 from train_fl.wrapper import TrainingWrapper
@@ -58,7 +58,6 @@ class TrainingEnvFactory:
             )
         self.scenario = scenario
         self.task = task
-        self._data = ""  # the fingerprint of the data in its identity
 
     def __call__(self, policy: Policy) -> gym.Env[Any, Any]:
         """Make the environment, with the reports that the policy uses.
@@ -84,18 +83,23 @@ class TrainingEnvFactory:
         return other
 
     @property
-    def identity(self) -> tuple[Any, ...]:
-        """Everything that determines the training."""
-        # The location of the data does not matter: the task's identity has their content.
-        options = replace(self.options, download=False, data_dir=Path())
-        task = self.make_task()
-        self._data = task.dataset.fingerprint
-        return self.scenario, options, task.identity
+    def identity(self) -> list[Any]:
+        """Everything that determines the training of a task that a text names.
+
+        Of the data that is the content, not the place.
+        """
+        options = vars(self.options) | {"download": False, "data_dir": None}
+        code = [
+            code_of_place(value)
+            for value in (self.task, *options.values())
+            if isinstance(value, str)
+        ]
+        return [self.task, options, code, self.make_task().identity]
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices.
 
-        Raises `ValueError` if its data have changed since they determined an `identity`.
+        Raises `ValueError` if data are missing or damaged.
         """
         if isinstance(self.task, Task):
             return self.task
@@ -105,17 +109,12 @@ class TrainingEnvFactory:
             merit = tuple(scenario.mean_gain)
         elif self.options.partition == "speed":
             merit = tuple(scenario.f_max / scenario.cycles_per_sample)
-        task = _cached_task(
+        return _cached_task(
             self.task,
             num_devices=scenario.num_devices,
             merit=merit,
             **vars(self.options),
         )
-        if self._data and task.dataset.fingerprint != self._data:
-            raise ValueError(
-                f"the data of {self.task} have changed since this command read them: run it again"
-            )
-        return task
 
 
 _cached_task = lru_cache(maxsize=1)(make_task)

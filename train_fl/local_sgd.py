@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.copies import copied
 from train_fl.data.dataset import Augmentation
 from train_fl.training_options import TrainingOptions
 
@@ -48,7 +48,7 @@ class LocalTrainer:
 
     def __reduce__(self) -> tuple[type[LocalTrainer], tuple[nn.Module, TrainingOptions]]:
         """Copy or pickle the network; the copy's parameters are views of its own vector."""
-        return LocalTrainer, (copied(self._model), self._options)
+        return LocalTrainer, (copy.deepcopy(self._model), self._options)
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         parts = torch.split(flat, [p.numel() for p in self._parameters])

@@ -19,7 +19,6 @@ from fl_edge_env.checks import one_of, positive_integer, read_only
 from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import check_scenario
-from policies.benchmark.fingerprint import Fingerprint
 from policies.user_code import is_reference, load_reference
 from train_fl.compression import (
     Compressor,
@@ -120,17 +119,14 @@ class Task:
         return replace(self, parts=self.split(np.random.default_rng(seed)), split=None)
 
     @cached_property
-    def identity(self) -> tuple[Any, ...]:
-        """Everything that determines the training, except the options.
+    def identity(self) -> list[str]:
+        """Hashes of the data, of the split and of the initial network for seed 0.
 
-        The initial network for seed 0 is included because it may read its values from a file.
+        The network may read its values from a file.
         """
-        initial = Fingerprint().of(self.initial_model(SeedSequence(0)))
-        network = self.make_model, self.upload_shapes, initial, joblib.hash(self.parts)
-        # Our own split follows from the options.
-        ours = isinstance(self.split, partial) and self.split.func is split
-        draws = "by the options" if ours else self.split
-        return self.dataset.identity, network, self.server, draws, self.compression
+        weights = self.initial_model(SeedSequence(0)).state_dict()
+        initial = [(name, value.numpy()) for name, value in weights.items()]
+        return [self.dataset.fingerprint, joblib.hash(self.parts), joblib.hash(initial)]
 
     @cached_property
     def num_samples(self) -> FloatArray:

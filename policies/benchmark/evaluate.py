@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Run policies under the same seeds and return a row of results for each run.
 
-    With the same seed every policy meets the same channel (common random numbers).
+    With the same seed every policy meets the same channel (common random numbers). The policies
+    themselves play, each run after a `reset`, and nothing is kept for a later call.
 
     Parameters
     ----------
@@ -48,8 +50,8 @@ def evaluate(
         Whether to compute `gap`, `outcome_gap` and `accuracy_gap`, which solves P2 and the outcome
         problem for each round of each seed.
     workers : int
-        Number of processes. With more, libraries may use fewer threads, which can change the last
-        digits of a policy with large matrices.
+        Number of processes. With more, policies are pickled, and libraries may use fewer threads,
+        which can change the last digits of a policy with large matrices.
     progress : bool, optional
         Whether to show a progress bar on standard error while policies run. By default it is shown
         on terminals. Notebooks never show it.
@@ -82,7 +84,8 @@ def evaluate(
     wrong = [policy for policy in policies if not isinstance(policy, Policy)]
     if wrong:
         raise ValueError(f"policies must be instances of Policy, got {wrong[0]!r}: see make_policy")
-    runs = tuple(Run(policy.name, policy, scenario, make_env=make_env) for policy in policies)
+    system = copy.deepcopy(scenario)  # which no policy can change
+    runs = tuple(Run(policy.name, policy, system, make_env=make_env) for policy in policies)
     setting = Setting("", runs, seeds, bounded=gaps, target=target_accuracy)
     console = Console(stderr=True, **{"force_terminal": progress} | console_options())
     (comparison,) = compare_settings([setting], None, console, workers=workers)

@@ -76,6 +76,8 @@ def play(
     for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
         decision = checked_decision(policy, policy.decide(observation))
+        if checkpoint:
+            checkpoint.check(decision)
         # Made anew, because its cached participants may be others than its cohort.
         decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)
@@ -92,7 +94,7 @@ def play(
         recorder.add(decision, observation, reward, account, start)
         policy.feedback(info)
         if checkpoint and number % checkpoint.every == 0:
-            checkpoint.save((env, policy, observation, recorder), given, policy, env)
+            checkpoint.save((env, policy, observation, recorder), given)
     if model is not None:
         _save_model(env, model)
     return recorder.record()

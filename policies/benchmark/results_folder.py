@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, file_name, remove_abandoned, writable_folder
-from policies.benchmark.run import code_hash
+from policies.benchmark.stored import fledge_hash
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,7 +147,7 @@ def made_with() -> dict[str, Any]:
     packages = ("fl-edge-env", "gymnasium", "numba", "numpy", "pandas", "scipy", "torch")
     return {
         "commit": _git_commit(),
-        "code": code_hash(),
+        "code": fledge_hash(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
     }

@@ -13,27 +13,71 @@ import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import cloudpickle
 import joblib
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fl_edge_env.checks import integer_at_least, one_of
-from fl_edge_env.files import file_name, reason
-from policies.benchmark.attempt import Attempt, attempts_of
-from policies.benchmark.changes import NO_CODE
-from policies.benchmark.copies import dumps, loads
+from fl_edge_env.files import file_name, reason, writable_folder
+from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.failures import Failure, RunsFailedError, failure_of
 from policies.benchmark.records import Record
-from policies.benchmark.run import AnyRun, Run, code_hash
+from policies.benchmark.run import AnyRun, Run
+from policies.benchmark.stored import fledge_hash, load_record, policy_values, run_key, save_record
 from policies.user_code import load_places, loaded_places
 
 BACKENDS = "processes", "ray"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run to play: its index among all runs, its key, and the files that it reads and writes.
+
+    A run that is not kept has neither key nor files.
+    """
+
+    index: int
+    run: AnyRun
+    key: str = ""
+    file: Path | None = None
+    checkpoint: Checkpoint | None = None
+    model: Path | None = None
+
+    def stored(self) -> Record | None:
+        """The record of an earlier command, if it is kept."""
+        record = None if self.file is None else load_record(self.file, self.model)
+        if record is not None and self.checkpoint is not None:
+            self.checkpoint.remove()  # the earlier command may have been killed before this
+        return record
+
+    def play(self) -> tuple[Record, bool]:
+        """Play the run; returns its record, and whether that is what the key says."""
+        policy: Any = self.run.make_policy()
+        values = policy_values(self.run, policy) if self.key else ""
+        record = self.run.play(policy, self.checkpoint, self.model)
+        return record, not self.key or run_key(self.run, policy, values) == self.key
+
+    def keep(self, record: Record, *, fits: bool) -> None:
+        """Save the record if it fits the key, and remove the checkpoint."""
+        if not fits:
+            warnings.warn(
+                f"the results of {self.run.name} are not kept: its files, its data or the values "
+                "that it begins with are not those that this command has read. If no file has "
+                "changed, give its random generators a seed",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        elif self.file is not None:
+            save_record(record, self.file)
+        if self.checkpoint is not None:
+            self.checkpoint.remove()
 
 
 class WorkerKilledError(RuntimeError):
@@ -47,8 +91,8 @@ class WorkerKilledError(RuntimeError):
         )
 
 
-# The index of a run, its record or error, and why the record is not kept, or an empty string.
-_Outcome: TypeAlias = tuple[int, Record | Failure, str]
+# The index of a run, its record or error, and whether the record fits the run's key.
+_Outcome: TypeAlias = tuple[int, Record | Failure, bool]
 
 
 def play_runs(
@@ -63,16 +107,17 @@ def play_runs(
 ) -> list[Record]:
     """Play runs and return their records, in the order of the runs.
 
-    With a folder, each record is a file in it, named by the run's key, and the run is not played
-    again. Every `checkpoint_every` rounds a training run also saves a checkpoint in the user's
-    cache folder, from which it resumes after a kill. With `models`, the final global model of each
-    training run is copied there. On a cluster, both folders must be shared. A `console`
-    shows a progress bar, which disappears at the end if there is no folder.
+    With a folder, the record of each run that is made from a text is a file in it, named by the
+    run's key, and the run is not played again. Every `checkpoint_every` rounds such a run also
+    saves a checkpoint in the user's cache folder if it trains, from which it resumes after a kill.
+    With `models`, its final global model is copied there. On a cluster, both folders must be
+    shared. A `console` shows a progress bar, which disappears at the end if there is no folder.
 
     Raises
     ------
     ValueError
-        If `workers`, `backend` or `checkpoint_every` is wrong, or the folder cannot be written.
+        If `workers`, `backend` or `checkpoint_every` is wrong, the folder cannot be written, or a
+        given policy cannot be sent to another process.
     ModuleNotFoundError
         If `backend` is ``"ray"`` and Ray is not installed.
     RunsFailedError
@@ -81,42 +126,85 @@ def play_runs(
         If the operating system killed a worker; finished runs are kept.
     """
     check_runner(workers, backend, checkpoint_every)
-    attempts = attempts_of(runs, folder, workers, checkpoint_every, models)
-    first: dict[Path | int, int] = {}  # equal runs of several settings are played once
-    played = [first.setdefault(each.file or each.index, each.index) for each in attempts]
+    if folder is not None:
+        folder = writable_folder(folder).resolve()
+    planned = [
+        _planned(index, run, folder, checkpoint_every, models is not None)
+        for index, run in enumerate(runs)
+    ]
+    first: dict[str | int, int] = {}  # equal runs of several settings are played once
+    played = [first.setdefault(each.key or each.index, each.index) for each in planned]
     records: dict[int, Record] = {}
-    left: list[Attempt] = []
+    left: list[PlannedRun] = []
     for index in dict.fromkeys(played):
-        record = attempts[index].stored()
+        record = planned[index].stored()
         if record is None:
-            left.append(attempts[index])
+            left.append(planned[index])
         else:
             records[index] = record
     failures: list[tuple[AnyRun, Failure]] = []
+    if workers > 1 or backend == "ray":
+        _check_sent(left)
     with (
         _bar(console, len(left), len(records), transient=folder is None) as bar,
         closing(_outcomes(left, workers, backend)) as outcomes,
     ):
-        for index, outcome, why in outcomes:
+        for index, outcome, fits in outcomes:
             if isinstance(outcome, Failure):
                 failures.append((runs[index], outcome))
             else:
                 records[index] = outcome
-                attempts[index].keep(outcome, why)
+                planned[index].keep(outcome, fits=fits)
             bar.advance(bar.task_ids[0])
     if models is not None:
-        _copy_models([one for one in attempts if played[one.index] in records], models)
+        _copy_models([one for one in planned if played[one.index] in records], models)
     if failures:
-        raise RunsFailedError([_alone(*failure) for failure in failures])
+        raise RunsFailedError(failures)
     return [records[index] for index in played]
 
 
-def _copy_models(attempts: Sequence[Attempt], models: Path) -> None:
+def _planned(
+    index: int, run: AnyRun, folder: Path | None, checkpoint_every: int, save_model: bool
+) -> PlannedRun:
+    """A run with its key and files in a folder, if it can be kept; warns if it cannot."""
+    if folder is None or (isinstance(run, Run) and run.text is None):
+        return PlannedRun(index, run)
+    policy = run.policy if isinstance(run, Run) else None
+    try:
+        values = policy_values(run, policy)
+    except Exception as error:  # values of the user can raise anything
+        warnings.warn(
+            f"the results of {run.name} are not kept, because its policy cannot be pickled: "
+            f"{reason(error)}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return PlannedRun(index, run)
+    key = run_key(run, policy, values)
+    checkpoint = Checkpoint(key, checkpoint_every) if run.trains else None
+    model = folder / f"{key}.pt" if save_model and run.trains else None
+    return PlannedRun(index, run, key, folder / f"{key}.npz", checkpoint, model)
+
+
+def _check_sent(planned: Sequence[PlannedRun]) -> None:
+    """Raise `ValueError` for a given policy that other processes cannot get."""
+    runs = [each.run for each in planned if isinstance(each.run, Run) and each.run.text is None]
+    for policy in {id(run.policy): run.policy for run in runs}.values():
+        try:
+            cloudpickle.dumps(policy)
+        except Exception as error:  # values of the user can raise anything
+            raise ValueError(
+                f"the policy {policy.name} cannot be sent to other processes: {reason(error)}. "
+                "Use workers=1, or make locks, open files and generators in reset"
+            ) from None
+
+
+def _copy_models(planned: Sequence[PlannedRun], models: Path) -> None:
     """Copy the final models of runs to a folder, under the policies' names."""
     titles: dict[str, str] = {}  # by their names as files
-    for attempt in attempts:
-        run = attempt.run
-        model = attempt.model
+    for each in planned:
+        run = each.run
+        model = each.model
         if model is None or not isinstance(run, Run) or not model.exists():
             continue
         models.mkdir(exist_ok=True)
@@ -124,8 +212,6 @@ def _copy_models(attempts: Sequence[Attempt], models: Path) -> None:
         if titles.setdefault(name, run.title) != run.title:
             name += f"-{hashlib.sha256(run.title.encode()).hexdigest()[:8]}"
         shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
-        if attempt.file is None:
-            model.unlink()
 
 
 def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
@@ -152,24 +238,24 @@ def _bar(console: Console | None, runs: int, finished: int, *, transient: bool) 
 
 
 def _outcomes(
-    attempts: list[Attempt], workers: int, backend: str
+    planned: list[PlannedRun], workers: int, backend: str
 ) -> Generator[_Outcome, None, None]:
-    if not attempts:
+    if not planned:
         return
-    workers = min(workers, len(attempts))
+    workers = min(workers, len(planned))
     if backend == "ray":
-        yield from _on_ray(attempts, workers)
+        yield from _on_ray(planned, workers)
         return
     begin: dict[str, Any] = {}
     if workers > 1:
-        begin = {"initializer": _begin, "initargs": (os.getpid(),)}
+        begin = {"initializer": _start_worker, "initargs": (os.getpid(),)}
     parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", **begin)
     try:
         with _signals_of_workers() if workers > 1 else nullcontext():
             if workers > 1:
-                calls = (joblib.delayed(_play_sent)(*call) for call in _sent(attempts))
+                calls = (joblib.delayed(_play_sent)(*call) for call in _sent(planned))
             else:
-                calls = (joblib.delayed(_play)(attempt) for attempt in attempts)
+                calls = (joblib.delayed(_play)(each) for each in planned)
             outcomes = parallel(calls)
         with warnings.catch_warnings():
             # joblib replaces a process that has grown by 300 MB, as with torch.
@@ -214,7 +300,7 @@ def _sigterm_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
+def _on_ray(planned: list[PlannedRun], workers: int) -> Iterator[_Outcome]:
     # joblib's backend for Ray returns no result before all runs have finished.
     if find_spec("ray") is None:
         raise ModuleNotFoundError(
@@ -244,7 +330,7 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),  # for the user's imports
     }
     play = remote(max_retries=0, runtime_env={"env_vars": variables})(_play_sent)
-    coming = _sent(attempts)
+    coming = _sent(planned)
     running = [play.remote(*call) for call in islice(coming, workers)]
     try:
         while running:
@@ -259,52 +345,34 @@ def _on_ray(attempts: list[Attempt], workers: int) -> Iterator[_Outcome]:
         ray.shutdown()
 
 
-def _sent(attempts: Sequence[Attempt]) -> Iterator[tuple[int, bytes, list[str]]]:
+def _sent(planned: Sequence[PlannedRun]) -> Iterator[tuple[int, bytes, list[str]]]:
     """The arguments of `_play_sent` for each run."""
-    for attempt in attempts:
-        run = attempt.run
-        holders = [run.policy, run.make_env] if isinstance(run, Run) else []
-        yield attempt.index, dumps(attempt, *holders), loaded_places()
+    for each in planned:
+        yield each.index, cloudpickle.dumps(each), loaded_places()
 
 
 def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     """Play a pickled run, in a process that loads the user's files first."""
     failed = load_places(places)
     try:
-        attempt = loads(sent)
+        planned = cloudpickle.loads(sent)
     except Exception as error:
-        return index, failure_of(failed or error), ""
-    return _play(attempt)
+        return index, failure_of(failed or error), False
+    return _play(planned)
 
 
-def _play(attempt: Attempt) -> _Outcome:
+def _play(planned: PlannedRun) -> _Outcome:
     """Play a run."""
     try:
-        return attempt.index, *attempt.play()
+        return planned.index, *planned.play()
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        return attempt.index, failure_of(error), ""
+        return planned.index, failure_of(error), False
 
 
-def _alone(run: AnyRun, failure: Failure) -> tuple[AnyRun, Failure]:
-    """A failed run with a single seed that fails alike, found by halving, and its failure.
-
-    If neither half of some seeds fails alike, these seeds are left.
-    """
-    if not isinstance(run, Run) or len(run.seeds) == 1:
-        return run, failure
-    middle = len(run.seeds) // 2
-    for seeds in (run.seeds[:middle], run.seeds[middle:]):
-        half = replace(run, seeds=seeds)
-        outcome = _play(Attempt(0, half, None, NO_CODE, None, None))[1]
-        if isinstance(outcome, Failure) and outcome.kind == failure.kind:
-            return _alone(half, outcome)
-    return run, failure._replace(summary=f"{failure.summary}; fewer seeds do not fail alike")
-
-
-def _begin(parent: int) -> None:
-    """Begin a worker: end it soon after the main process was killed."""
+def _start_worker(parent: int) -> None:
+    """End a worker soon after the main process was killed, and read FLEdge's code as it is now."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -312,7 +380,7 @@ def _begin(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    code_hash()  # of the code that this process has just imported
+    fledge_hash()
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, Sized
@@ -10,16 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import cloudpickle
-
 from fl_edge_env import Scenario
 from fl_edge_env.checks import is_integer, is_line
-from fl_edge_env.files import reason
-from policies.base import Policy, without_future
+from policies.base import without_future
 from policies.benchmark.bounds import find_prices
-from policies.benchmark.fingerprint import PICKLING, CopyError, Fingerprint, differing
 from policies.benchmark.run import BoundRun, Run, differences
-from policies.benchmark.whose import is_users
+from policies.benchmark.stored import own_code
 from policies.check_policy import beyond_seeds
 
 # Most numbers in an array of a batch, which has one for each seed and device.
@@ -62,7 +57,6 @@ class Setting:
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         for run in self.runs:
             _check_system(run)
-            _check_copy(run.policy)
         # Others are checked before they are played: to make one can take a second.
         makers = {id(run.make_env): run for run in self.runs if run.trains}
         for run in makers.values():
@@ -101,12 +95,9 @@ class Setting:
         Plays them in this process, where their modules may keep values: so after all runs.
         """
         for policy in [run.policy for run in self.runs if not run.trains]:
-            fingerprint = Fingerprint()
             why = ""
-            with suppress(Exception):  # what cannot be hashed has code all the same
-                fingerprint.of(policy)
             with suppress(Exception, SystemExit):  # the runs have shown these
-                why = beyond_seeds(policy, _ROUNDS) if fingerprint.users else ""
+                why = beyond_seeds(policy, _ROUNDS) if own_code(policy) else ""
             if why:
                 warnings.warn(
                     f"the results of {policy.name} depend on more than their seeds: it {why}",
@@ -152,55 +143,3 @@ def _check_system(run: Run) -> None:
             f"the policy {policy.name} was made for a scenario with different {', '.join(other)}: "
             "make it with the scenario in which it runs"
         )
-
-
-def _check_copy(policy: Policy) -> None:
-    """Raise `ValueError` if a policy cannot be copied, as runs play copies, or copies differ."""
-    try:
-        copied = copy.deepcopy(policy)
-        cloudpickle.dumps(policy)  # as for other processes
-    except Exception as error:  # values of the user can raise anything
-        raise ValueError(
-            f"the policy {policy.name} cannot be copied: {_uncopied(policy)}{reason(error)}. "
-            "Make locks, open files, generators and caches in reset, not before"
-        ) from None
-    kinds = [kind for kind in type(policy).__mro__ if kind is not object]
-    hooked = not all(PICKLING.isdisjoint(vars(kind)) for kind in kinds)
-    fingerprint = Fingerprint(copied=True)
-    other = ""
-    try:
-        fingerprint.of(policy)
-        twin = Fingerprint(copied=True)
-        twin.of(copied)
-        mine = {id(part) for part in fingerprint.held if is_users(type(part))}
-        for part in twin.held:
-            if id(part) in mine and copy.deepcopy(part) is not part:
-                raise CopyError(f"it holds a {type(part).__name__} that a library does not copy")
-        if hooked or fingerprint.lost:  # values of libraries may have copies that look different
-            other = ", ".join(differing(copied, policy))
-    except CopyError as error:
-        raise ValueError(f"the policy {policy.name} cannot be copied: {error}") from None
-    except Exception:  # the runner says what cannot be hashed
-        pass
-    if other and hooked:
-        raise ValueError(
-            f"a copy of the policy {policy.name} has another {other}, but runs play "
-            "copies: check its __getstate__ and __deepcopy__"
-        )
-    if other:
-        warnings.warn(
-            f"copies of the policy {policy.name}, which runs play, have another {other}: "
-            f"{fingerprint.lost}",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-
-
-def _uncopied(policy: Policy) -> str:
-    """The attribute that prevents the copy of a policy, for a message."""
-    for name, value in vars(policy).items():
-        try:
-            cloudpickle.dumps(copy.deepcopy(value))
-        except Exception:
-            return f"attribute {name!r}: "
-    return ""

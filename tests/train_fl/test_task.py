@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 import gymnasium as gym
 import numpy as np
@@ -155,7 +154,7 @@ def own_file(tmp_path):
     return path
 
 
-def test_factory__trains_data_and_networks_of_a_users_file(own_file, monkeypatch):
+def test_factory__trains_data_and_networks_of_a_users_file(own_file):
     scenario = Scenario.digits(num_devices=6, num_rounds=4, energy_budget_j=1.0)
     options = {"model": f"{own_file}:Net", "learning_rate": 0.1, "split_seed": 0}
     factory = TrainingEnvFactory(scenario, f"{own_file}:points", **options).fitted()
@@ -176,19 +175,10 @@ def test_factory__trains_data_and_networks_of_a_users_file(own_file, monkeypatch
     assert given.scenario == factory.scenario
     table = evaluate(policies, given.scenario, [0, 1], make_env=given, workers=2)
     pd.testing.assert_frame_equal(named, table)
-    before = fetching.identity
-    (module,) = (m for m in [*sys.modules.values()] if getattr(m, "__file__", "") == str(own_file))
-    module.SCALE = 0.1
-    changed = TrainingEnvFactory(scenario, f"{own_file}:points", download=True, **options).fitted()
-    assert changed.identity != before
     with pytest.raises(ValueError, match="learning_rate belongs to the task: give it to make_task"):
         TrainingEnvFactory(scenario, task, learning_rate=0.2)
     with pytest.raises(ValueError, match="the name of a data set or a Task, got Dataset"):
         TrainingEnvFactory(scenario, task.dataset)
-    other = make_task("digits", num_devices=6)
-    monkeypatch.setattr("train_fl.factory._cached_task", lambda *_, **__: other)
-    with pytest.raises(ValueError, match="points have changed since this command read them"):
-        fetching.make_task()
 
 
 @pytest.mark.parametrize(

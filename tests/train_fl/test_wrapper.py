@@ -300,8 +300,8 @@ def test_run__that_trains_leaves_torch_as_it_was(scenario):
     deterministic = torch.backends.cudnn.deterministic
     torch.set_num_threads(3)
     make_env = TrainingEnvFactory(scenario.replace(num_rounds=1), "digits").fitted()
-    run = Run("it", UniS(make_env.scenario), make_env.scenario, (0,), make_env)
-    run.play()
+    policy = UniS(make_env.scenario)
+    Run("it", policy, make_env.scenario, (0,), make_env).play(policy)
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == (3, deterministic)
 
 
@@ -343,7 +343,7 @@ def test_run__counts_what_wrappers_play(scenario):
     system = factory.scenario
     own = Run("it", Adapts(system), system, (0,), factory)
     other = Run("it", Plain(system), system, (0,), lambda it: Tilts(factory(it), it))
-    records = [run.play() for run in (own, other)]
+    records = [run.play(run.policy) for run in (own, other)]
     for record in records:
         del record.rounds["real_time"]
     assert_same_records(records[:1], records[1:])

@@ -72,10 +72,10 @@ def errors_in_one_line(given: Sequence[str]) -> Iterator[None]:
 def repeating(given: Sequence[str], error: RunsFailedError) -> str:
     """The command that repeats the first failed run of a comparison; empty for other commands."""
     run = error.failures[0][0]
-    if given[0] != "compare" or not isinstance(run, Run):
+    if given[0] != "compare" or not isinstance(run, Run) or run.text is None:
         return ""
     seeds = ["--seeds", str(len(run.seeds)), "--first-seed", str(run.seeds[0])]
-    own = ["--policies", run.made_of, *seeds]
+    own = ["--policies", run.text.name, *seeds]
     dropped = {*own, "--out", "--overwrite"}
     words = []
     keep = True

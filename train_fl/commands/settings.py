@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fl_edge_env import Scenario
 from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.evaluate import check_target
-from policies.benchmark.run import Run
+from policies.benchmark.run import PolicyText, Run
 from policies.benchmark.setting import Setting
-from policies.registry import make_policy
 from train_fl.commands.options import CompareOptions
 
 if TYPE_CHECKING:
@@ -45,9 +44,10 @@ def make_run(spec: PolicySpec, scenario: Scenario, training: TrainingEnvFactory 
     if compression:
         scenario = scenario.replace(compression=compression)
         training = None if training is None else training.in_system(scenario)
-    policy = make_policy(name, scenario, **spec.options)
+    text = PolicyText(name, spec.options)
+    policy = text.make(scenario)
     label = spec.label or f"{policy.name}{compression and f', {compression}'}"
-    return Run(label, policy, scenario, make_env=training, made_of=spec.name)
+    return Run(label, policy, scenario, make_env=training, text=text)
 
 
 def make_setting(

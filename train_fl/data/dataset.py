@@ -78,11 +78,6 @@ class Dataset:
         arrays = [tensor.numpy() for tensor in tensors]
         return str(joblib.hash([*arrays, self.num_classes, self.train_writers]))
 
-    @property
-    def identity(self) -> tuple[str, str, Augmentation | None]:
-        """Everything that distinguishes the data set: its name, arrays and augmentation."""
-        return self.name, self.fingerprint, self.augment
-
     def examples(self) -> tuple[Tensor, Tensor]:
         """A few inputs and targets for trying a network.
 

@@ -17,13 +17,18 @@ from hypothesis import strategies as st
 
 from fl_edge_env import Scenario
 from policies import LROA, DivFL, Opportunistic, Policy, UniD, UniS
-from policies.benchmark.changes import UserCode
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
 from tests.support import BRIEF
 from train_fl import TrainingWrapper, make_task
 
-RUN = {"queue": np.arange(4.0), "round": 5}
+OBSERVED = {"channel_gain": np.full(4, 0.1), "queue": np.arange(4.0)}
+RUN = "environment", UniS(BRIEF), OBSERVED, 5
+
+
+def assert_loaded(run) -> None:
+    assert run[0] == "environment"
+    np.testing.assert_equal(run[2:], RUN[2:])
 
 
 def test_checkpoint__returns_what_was_saved_until_removed(cache):
@@ -32,11 +37,9 @@ def test_checkpoint__returns_what_was_saved_until_removed(cache):
     other = Checkpoint("b", 1)
     assert one.load({}) is None
     one.save(RUN, {})
-    one.save((RUN, data), {"data": data})
+    one.save((*RUN[:3], data), {"data": data})
     other.save(RUN, {})
-    run, given = one.load({"data": data})
-    np.testing.assert_equal(run, RUN)
-    assert given is data
+    assert one.load({"data": data})[3] is data
     assert one.path.stat().st_size < 20_000
     assert one.path.parent == cache
     assert cache.stat().st_mode & 0o777 == 0o700
@@ -84,7 +87,7 @@ def test_load__ignores_a_damaged_file_with_a_warning(tmp_path_factory, data):
         (message,) = [str(warning.message) for warning in caught]
         assert message.startswith(f"cannot read the checkpoint {str(path)!r}: ")
     else:  # some bits, such as those of dates, mean nothing
-        np.testing.assert_equal(run, RUN)
+        assert_loaded(run)
 
 
 def test_save__cut_short_leaves_the_one_before(cache):
@@ -95,19 +98,9 @@ def test_save__cut_short_leaves_the_one_before(cache):
     checkpoint = Checkpoint("a", 1)
     checkpoint.save(RUN, {})
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save((np.zeros(1000), Interrupting()), {})
-    np.testing.assert_equal(checkpoint.load({}), RUN)
+        checkpoint.save((*RUN[:3], Interrupting()), {})
+    assert_loaded(checkpoint.load({}))
     assert len(list(cache.iterdir())) == 1
-
-
-@pytest.mark.usefixtures("cache")
-def test_save__leaves_out_code_that_changed_since_its_key(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("new")
-    checkpoint = Checkpoint("a", 1, UserCode({str(file): b"old"}, {}))
-    with pytest.warns(RuntimeWarning, match="mine.py has changed"):
-        checkpoint.save(RUN, {})
-    assert checkpoint.load({}) is None
 
 
 class Interrupted(TrainingWrapper):
@@ -159,13 +152,11 @@ def test_play__stopped_twice_ends_in_the_same_result(
             super().reset(seed)
             self.rng = np.random.default_rng(seed)
             self.weight = torch.ones(1, requires_grad=True)
-            self.steps = 0
 
         def decide(self, observation):
             self.rng.random()
-            self.steps += 1
-            self.weight.sum().backward()
-            assert self.weight.grad == self.steps
+            with torch.no_grad():
+                self.weight += 1
             last = getattr(self, "solution", None)
             decision = super().decide(observation)
             return decision if last is None else replace(decision, f=np.minimum(decision.f, last.f))
@@ -216,77 +207,33 @@ def test_play__goes_on_without_checkpoints_with_one_warning(
     assert not cache.exists() or not list(cache.iterdir())
 
 
-class Views(UniS):
-    """Makes a view while it plays."""
-
-    def reset(self, seed):
-        super().reset(seed)
-        self.counts = np.zeros((4, 2))
-
-    def decide(self, observation):
-        self.column = self.counts[:, 0]
-        return super().decide(observation)
-
-
-class Tensors(Views):
-    def decide(self, observation):
-        self.tensor = torch.zeros(4, 2)
-        self.part = self.tensor[:, 0]
-        return super().decide(observation)
-
-
-class Accumulates(UniS):
-    """Adds up a loss over rounds, of whose history a pickle has nothing."""
-
-    def reset(self, seed):
-        super().reset(seed)
-        self.loss = torch.zeros(1)
-        self.weight = torch.ones(1, requires_grad=True)
-
-    def decide(self, observation):
-        self.loss = self.loss + self.weight
-        return super().decide(observation)
-
-
-class Pool(UniS):
-    def reset(self, seed):
-        super().reset(seed)
-        self.pool = {1, 2}
-
-
-class Strided(UniS):
-    def reset(self, seed):
-        super().reset(seed)
-        self.latest = np.ones((4, 4))[::-1]
-
-
 class Forgets(UniS):
-    """Leaves its cache out of pickles, as is usual."""
+    """Leaves what it decides by out of pickles."""
 
     def reset(self, seed):
         super().reset(seed)
-        self.cache = [seed]
+        self.cache = [0.5]
 
     def __getstate__(self):
         return vars(self) | {"cache": []}
 
+    def decide(self, observation):
+        return replace(super().decide(observation), f=1e9 + sum(self.cache))
+
+
+class Fails(Forgets):
+    def decide(self, observation):
+        return replace(super().decide(observation), f=1e9 + self.cache[0])
+
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [
-        (Views, "arrays that share"),
-        (Tensors, "arrays that share"),
-        (Forgets, "may lose values"),
-        (Accumulates, "changes loss"),
-        (Pool, "holds a set"),
-        (Strided, "holds a part of an array"),
-    ],
+    [(Forgets, "the policy decides differently after"), (Fails, "list index out of range")],
 )
-def test_checkpoint__is_not_written_if_a_pickle_loses_values(kind, why, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    policy = kind(BRIEF)
+def test_checkpoint__that_would_decide_differently_goes(kind, why, cache):
     checkpoint = Checkpoint("key", 1)
     env = gym.make("FLEdge-v0", scenario=BRIEF)
-    with pytest.warns(RuntimeWarning, match=f"cannot write the checkpoint .* {why}"):
-        play(policy, env, BRIEF, [0], checkpoint)
-    assert not list(tmp_path.rglob("*.checkpoint"))
+    with pytest.warns(RuntimeWarning, match=why) as caught:
+        play(kind(BRIEF), env, BRIEF, [0], checkpoint)
+    assert len(caught) == 1
+    assert not [*cache.iterdir()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import gymnasium as gym
 import numpy as np
 import pandas as pd
@@ -160,30 +158,6 @@ def test_evaluate__refuses_a_name_that_is_no_line_of_text(scenario, name):
     policy.name = name
     with pytest.raises(ValueError, match="name of a policy must be a text of one line, got"):
         evaluate([policy], scenario, [0])
-
-
-class Holds(UniD):
-    def __init__(self, scenario, held):
-        super().__init__(scenario)
-        self.held = held
-
-
-class Forgets(Holds):
-    def __getstate__(self):
-        return None
-
-
-@pytest.mark.parametrize(
-    ("kind", "held", "message"),
-    [
-        (Holds, threading.Lock(), "policy Holds cannot be copied: attribute 'held': .*lock"),
-        (Holds, (one for one in "ab"), "policy Holds cannot be copied: .*generator"),
-        (Forgets, 1, "a copy of the policy Forgets has another held, scenario"),
-    ],
-)
-def test_evaluate__refuses_policies_whose_copies_cannot_play(scenario, kind, held, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate([kind(scenario, held)], scenario, [0])
 
 
 def test_evaluate__refuses_environments_of_another_system(scenario):

@@ -7,18 +7,18 @@ import os
 import pickle
 import subprocess
 import sys
+from typing import NamedTuple
 
 import gymnasium as gym
-import numpy as np
 import pandas as pd
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario
-from policies import LROA, UniD, UniS, evaluate, make_policy
-from policies.benchmark.run import Run, run_key
+from policies import UniD, UniS, evaluate
+from policies.benchmark.run import PolicyText, Run
 from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.benchmark.setting import Setting
-from tests.support import assert_same_records, python, run_of
+from tests.support import assert_same_records, python, run_of, text_run
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +28,28 @@ def scenario() -> Scenario:
 
 @pytest.fixture
 def runs(scenario: Scenario) -> list[Run]:
-    policies = [LROA(scenario), UniD(scenario), make_policy("random", scenario)]
-    seeds = 0, 1, 2**64
-    return [run_of(policy, seed) for policy in policies for seed in seeds]
+    names = "lroa", "uni-d", "random"
+    return [text_run(name, scenario, seed) for name in names for seed in (0, 1, 2**64)]
 
 
 def test_play_runs__only_what_is_missing_or_damaged_is_run(runs, tmp_path):
-    first = play_runs(runs, folder=tmp_path, workers=2)
-    names = [f"{run_key(run)}.npz" for run in runs]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+    names = []
+    for number, run in enumerate(runs, 1):
+        play_runs([run], folder=tmp_path)
+        (name,) = {path.name for path in tmp_path.iterdir()} - {*names}
+        names.append(name)
+        assert len(names) == number
+    first = play_runs(runs, folder=tmp_path / "others", workers=2)
+    assert sorted(path.name for path in (tmp_path / "others").iterdir()) == sorted(names)
     assert_same_records(first, play_runs(runs))
+    tmp_path = tmp_path / "others"
     whole = (tmp_path / names[1]).read_bytes()
     (tmp_path / names[0]).unlink()
     (tmp_path / names[1]).write_bytes(whole[: len(whole) // 2])
     damaged = bytearray((tmp_path / names[2]).read_bytes())
     damaged[len(damaged) // 3] ^= 1
     (tmp_path / names[2]).write_bytes(damaged)
-    with np.load(tmp_path / names[3]) as file:
-        edited = dict(file) | {"rounds.round_time": file["rounds.round_time"] + 1.0}
-    np.savez(tmp_path / names[3], **edited)
+    (tmp_path / names[3]).write_bytes(b"")
     (tmp_path / names[4]).write_bytes((tmp_path / names[5]).read_bytes())
     for path in tmp_path.iterdir():
         os.utime(path, (0, 0))
@@ -79,8 +82,16 @@ class FullDisk(FLEdgeEnv):
         raise OSError(28, "No space left on device", str(path))
 
 
+class Disks(NamedTuple):
+    identity: Scenario
+
+    def __call__(self, _):
+        return FullDisk(self.identity)
+
+
 def test_play_runs__a_lost_model_leaves_its_rounds(scenario, tmp_path):
-    runs = [Run("Uni-D", UniD(scenario), scenario, (0,), lambda _: FullDisk(scenario))]
+    text = PolicyText("uni-d", {})
+    runs = [Run("Uni-D", UniD(scenario), scenario, (0,), Disks(scenario), text=text)]
     with pytest.warns(RuntimeWarning, match="the last model is lost, but the rounds are kept"):
         (played,) = play_runs(runs, folder=tmp_path / "runs", models=tmp_path / "models")
     assert len(played.rounds) == scenario.num_rounds
@@ -101,7 +112,7 @@ def test_play_runs__a_failure_is_one_line_and_stops_no_other(
     scenario, tmp_path, workers, kind, message
 ):
     names = f"{__file__}:{kind}", "uni-s", "uni-d"
-    runs = [run_of(make_policy(name, scenario)) for name in names]
+    runs = [text_run(name, scenario) for name in names]
     message = rf"^1 run failed:\n{kind}, seeds \[0\]: {message}"
     with pytest.raises(RunsFailedError, match=message) as raised:
         play_runs(runs, folder=tmp_path, workers=workers)

@@ -1,0 +1,152 @@
+"""Finished runs as files, named by everything that determines them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+
+from fl_edge_env.files import atomic_path
+from policies.base import Policy
+from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.records import Record, seed_column
+from policies.benchmark.run import AnyRun, BoundRun
+from policies.user_code import is_reference, loaded
+from policies.user_files import PACKAGES, is_user_module, sources
+
+# Libraries of which another version can change a result.
+_LIBRARIES = (
+    "gymnasium",
+    "numba",
+    "numpy",
+    "scikit-learn",
+    "sb3-contrib",
+    "scipy",
+    "stable-baselines3",
+    "torch",
+    "torchvision",
+)
+
+
+class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles values in a way that is the same in every process; nothing reads the pickles."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(obj, torch.Tensor):
+            return str, (obj.dtype, obj.detach().cpu().numpy())
+        if type(obj).__module__.startswith("fl_edge_env.channels."):
+            # Without what it has computed; a recording counts by its content, not by its file.
+            fields = {each.name: getattr(obj, each.name) for each in dataclasses.fields(obj)}
+            recorded = getattr(obj, "trace", None)
+            return type(obj), (fields if recorded is None else recorded,)
+        return super().reducer_override(obj)
+
+
+def values_hash(*values: object) -> str:
+    """Hash of values; raises any exception if one of them cannot be pickled."""
+    with io.BytesIO() as file:
+        _Hasher(file).dump(values)
+        return hashlib.sha256(file.getvalue()).hexdigest()
+
+
+def own_code(policy: Policy) -> list[ModuleType]:
+    """The user's modules that define a policy, its selector and the network of its agent."""
+    agent = getattr(policy, "model", None)
+    network = getattr(agent, "network", None)
+    parts = [policy, *vars(policy).values(), *(() if network is None else network.modules())]
+    modules = dict.fromkeys(sys.modules.get(type(part).__module__) for part in parts)
+    return [module for module in modules if module is not None and is_user_module(module)]
+
+
+def code_of_place(name: str) -> str:
+    """Hash of the code that ``my_file.py:name`` names, which is loaded; empty for other texts."""
+    return _code_hash([loaded(name.rpartition(":")[0])]) if is_reference(name) else ""
+
+
+def _code_hash(modules: Iterable[ModuleType]) -> str:
+    """Hash of the user's files that define and import modules, as they are now."""
+    files = [(Path(file).name, code) for one in modules for file, code in sources(one).items()]
+    return values_hash(sorted(files, key=str))
+
+
+def policy_values(run: AnyRun, policy: Policy | None) -> str:
+    """Hash of the values that a policy holds when it is made, such as the weights of a network.
+
+    Raises any exception if they cannot be pickled.
+    """
+    if isinstance(run, BoundRun) or (run.text is not None and run.text.is_known):
+        return ""  # they follow from the text
+    return values_hash(policy)
+
+
+def run_key(run: AnyRun, policy: Policy | None, values: str) -> str:
+    """Hash of everything that determines a record, with the user's files as they are now.
+
+    `policy` is the run's, and `values` are the `policy_values` that it had when it was made.
+    """
+    parts: list[object] = [run.scenario, run.prices, fledge_hash(), values]
+    if isinstance(run, BoundRun):
+        parts += ["bound", run.seed]
+    else:
+        assert policy is not None
+        maker: Any = run.make_env
+        training = None if maker is None else maker.identity
+        parts += [run.text, run.seeds, training, _code_hash(own_code(policy))]
+    return values_hash([values_hash(part) for part in parts])
+
+
+@cache
+def fledge_hash() -> str:
+    """Hash of the packages' sources and of the libraries' versions, when this process began."""
+    digest = hashlib.sha256()
+    for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    for library in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            digest.update(f"{library} {version(library)}".encode())
+    return digest.hexdigest()
+
+
+def save_record(record: Record, path: Path) -> None:
+    """Write a record atomically."""
+    columns: dict[str, Any] = {
+        f"rounds.{name}": record.rounds[name].to_numpy() for name in record.rounds
+    }
+    columns["rounds.seed"] = columns["rounds.seed"].astype(str)  # of any size
+    if record.accounts is not None:
+        columns |= {f"accounts.{n}": value for n, value in record.accounts._asdict().items()}
+    with atomic_path(path) as temporary:
+        np.savez(temporary, key=np.array(path.stem), **columns)
+
+
+def load_record(path: Path, model: Path | None = None) -> Record | None:
+    """The record in a file; None if it is missing, damaged or renamed, or its model is missing."""
+    if model is not None and not model.exists():
+        return None
+    try:
+        with path.open("rb") as opened, np.load(opened) as file:
+            columns = {name: file[name] for name in file.files}
+        if columns.pop("key") != path.stem:
+            return None
+        parts: dict[str, dict[str, Any]] = {"rounds": {}, "accounts": {}}
+        for name, values in columns.items():
+            part, _, column = name.partition(".")
+            parts[part][column] = values
+        rounds = pd.DataFrame(parts["rounds"])
+        rounds["seed"] = seed_column([int(seed) for seed in rounds["seed"]])
+        return Record(rounds, DeviceAccounts(**parts["accounts"]) if parts["accounts"] else None)
+    except Exception:  # a damaged file can raise anything
+        return None

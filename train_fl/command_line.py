@@ -48,7 +48,6 @@ _COMMANDS: dict[str, Callable[[], _Command]] = {
     "leaderboard": _loader(
         "Rank schedulers in the settings of a file.", "leaderboard", "Options", "leaderboard"
     ),
-    "reproduce": _loader("Reproduce a figure of the paper.", "reproduce", "Options", "reproduce"),
 }
 
 

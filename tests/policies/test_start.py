@@ -47,7 +47,8 @@ def test_waits__are_announced_on_any_standard_error(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     waits._announce.cache_clear()
     compiled.entry(lambda x: 2.0 * x)(1.0)
-    outcome_prices.__wrapped__(Scenario.digits(num_devices=4, energy_budget_j=2.0))
+    outcome_prices.cache_clear()
+    outcome_prices(Scenario.digits(num_devices=4, energy_budget_j=2.0))
     out, error = capsys.readouterr()
     first, *others = error.split("\n")[:-1] or [""]
     assert not out

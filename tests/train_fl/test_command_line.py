@@ -14,7 +14,7 @@ import train_fl
 from tests.support import MAIN, python
 from train_fl.command_line import main
 
-COMMANDS = ("compare", "leaderboard", "reproduce")
+COMMANDS = ("compare", "leaderboard")
 EXTRAS = ("torch", "torchvision", "stable_baselines3", "sklearn", "matplotlib_inline")
 
 
@@ -52,8 +52,8 @@ def test_main__prints_the_version(capsys):
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
-        ("", "Expected one of {compare, leaderboard, reproduce}"),
-        ("contrast", "command must be one of compare, leaderboard, reproduce, got 'contrast'"),
+        ("", "Expected one of {compare, leaderboard}"),
+        ("contrast", "command must be one of compare, leaderboard, got 'contrast'"),
         ("comapre --seeds 3", "got 'comapre': did you mean 'compare'?"),
         ("compare --seed 3", "--seeds INT"),
         ("leaderboard", "Required options"),

@@ -283,7 +283,10 @@ class CompareOptions:
 
     def seed_range(self) -> range:
         """The seeds; `ValueError` if the options give none."""
-        number = number_of_seeds(self.policy.seeds, self.training.train)
+        number = self.policy.seeds
+        if number is None:
+            number = 5 if self.training.train else 30
+        positive_integer("seeds", number)
         first = natural_number("first_seed", self.policy.first_seed)
         return range(first, first + number)
 
@@ -297,13 +300,6 @@ class CompareOptions:
             if one.name not in _NO_RESULT_OPTIONS and getattr(group, one.name) != one.default
         }
         return self.system.given_fields | given
-
-
-def number_of_seeds(given: int | None, train: bool) -> int:
-    """The given number of seeds, or the default; `ValueError` if it is not positive."""
-    if given is None:
-        return 5 if train else 30
-    return positive_integer("seeds", given)
 
 
 def flags_given(group: object, *names: str) -> list[str]:

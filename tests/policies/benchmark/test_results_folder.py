@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("plain_pictures")
 COMMANDS = {
     "compare": "--set num_devices=4 --no-train --rounds 2 --seeds 1 --policies uni-d",
     "leaderboard": "{file}",
-    "reproduce": "v-sweep --scenarios digits --rounds 2 --seeds 1 --nu 1e5",
 }
 
 
@@ -95,7 +94,7 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
         ("leaderboard", "", folders["compare"], f"holds a comparison: {replace}"),
         ("compare", "", other, "holds summary.csv, which does not belong to a comparison"),
         ("compare", "", mine, "holds config.json, which does not belong to a comparison"),
-        ("reproduce", "", tmp_path / "file" / "below", "cannot write to the folder"),
+        ("leaderboard", "", tmp_path / "file" / "below", "cannot write to the folder"),
         ("compare", "", long, f"cannot write to the folder {str(long)!r}: File name too long"),
     ):
         before = contents(tmp_path)

@@ -1,6 +1,6 @@
 """Benchmarks of policies, and how a comparison flows.
 
-`fl-edge compare`, `leaderboard` and `reproduce` (`train_fl.commands`) turn their options into
+`fl-edge compare` and `leaderboard` (`train_fl.commands`) turn their options into
 settings, in a folder that `results_folder` locks. `comparison.compare_settings` then takes these
 steps:
 

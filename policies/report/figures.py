@@ -28,7 +28,7 @@ from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
 from policies.report.ranking import is_ok, ranked, ranking_column
 from policies.report.styles import looks
-from policies.report.tables import LEAST_SEEDS, coinciding, time_unit
+from policies.report.tables import LEAST_SEEDS, time_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,26 +105,17 @@ def save_figure(
     `panel_size` is in inches; no row is wider than a page. Of matplotlib's configuration, only the
     fonts change a figure.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = len(grid)
     columns = max(map(len, grid))
     with mpl.style.context(["default", _PRINT, fonts()]):
-        width = min(panel_size[0] * columns, _PAGE)
-        height = panel_size[1] * rows
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
+        size = (min(panel_size[0] * columns, _PAGE), panel_size[1] * rows)
+        figure = Figure(figsize=size, layout="constrained")
         parts = list(figure.subfigures(rows, squeeze=False).flat) if rows_apart else [figure]
         places = [part.subplots(rows // len(parts), columns, squeeze=False) for part in parts]
         for row, axes_row in zip(grid, np.concatenate(places), strict=True):
-            for panel, axes in zip(row, axes_row, strict=False):
-                panel(axes)
-                for axis in (axes.xaxis, axes.yaxis):
-                    if isinstance(axis.get_major_locator(), ticker.AutoLocator):
-                        axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-            for axes in axes_row[len(row) :]:
-                axes.set_axis_off()
+            _draw_row(row, axes_row)
         for part in parts:
             _legend(part, figure)
         for path in paths:
@@ -132,6 +123,17 @@ def save_figure(
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, dpi=200, metadata=metadata)
+
+
+def _draw_row(row: Sequence[Panel], places: Sequence[Axes]) -> None:
+    """Draw panels at the first places, and leave the others empty."""
+    for panel, axes in zip(row, places, strict=False):
+        panel(axes)
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_locator(), ticker.AutoLocator):
+                axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
+    for axes in places[len(row) :]:
+        axes.set_axis_off()
 
 
 def _legend(part: Figure | SubFigure, figure: Figure) -> None:
@@ -166,9 +168,11 @@ def _curves(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[
     groups = by_policy(rounds)
     chosen = looks([name for name, _ in groups])
     for name, group in groups:
-        label = {"label": _label(name, group), "gid": _POLICY}
+        look = chosen[name]
+        # Dashes above a solid line leave both visible.
+        more = {"zorder": 1.9 if look.linestyle == "-" else 2, "gid": _POLICY}
         tables = [group.pivot(index="round", columns="seed", values=each) for each in columns]
-        yield chosen[name].keywords() | label, tables
+        yield look._asdict() | more | {"label": _label(name, group)}, tables
 
 
 def _label(name: str, runs: pd.DataFrame) -> str:
@@ -179,7 +183,7 @@ def _label(name: str, runs: pd.DataFrame) -> str:
 
 def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
     """Keywords of an unlabelled line in a policy's style."""
-    return style | {"linewidth": linewidth, "marker": "", "label": None, "gid": None} | look
+    return style | {"linewidth": linewidth, "label": None, "gid": None} | look
 
 
 def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
@@ -234,12 +238,11 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
     for row, dot in enumerate(dots):
         if dot.value is None:
             box = {"facecolor": "white", "linewidth": 0, "pad": 1}
-            look: Any = {"va": "center", "size": "small", "bbox": box}
-            axes.text(0.02, row, dot.note, transform=axes.get_yaxis_transform(), **look)
+            across = axes.get_yaxis_transform()
+            axes.text(0.02, row, dot.note, transform=across, va="center", size="small", bbox=box)
             continue
-        if np.isfinite(dot.value.low):
-            ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
-            axes.plot(ends, [row, row], color=dot.marks[0].color, zorder=2)
+        ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
+        axes.plot(ends, [row, row], color=dot.marks[0].color, zorder=2)
         for place, (color, marker, legend) in enumerate(dot.marks):
             face = color if dot.filled else "none" if place else "white"
             axes.plot(
@@ -256,59 +259,56 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
 def draw_ranking(axes: Axes, comparison: Comparison) -> None:
     """The time of each policy by rank, with its interval; hollow if it is not ok.
 
-    This is the time to the target, or the total time if no policy always reaches the target. A line
-    across it marks the priced time, which ranks the policies.
+    A line across it marks the priced time, which ranks the policies.
     """
-    runs = dict(by_policy(comparison.summary))
-    priced = ranking_column(comparison.summary)
-    if all(group[priced].isna().any() for group in runs.values()):
-        priced = "priced_time"
-    time = "total_time" if priced == "priced_time" else "time_to_target"
-    unit, length = time_unit(float(comparison.summary[time].max()))
+    summary = comparison.summary
+    runs = dict(by_policy(summary))
+    time, priced = _shown_times(summary)
+    unit, length = time_unit(float(summary[time].max()))
     chosen = looks(list(runs))
     dots = []
-    for name in ranked(comparison.summary):
-        values = runs[name][time] / length
-        value: Interval | None = mean_interval(values)
-        missed = int(values.isna().sum())
-        note = ""
-        if missed:
-            value = None
-            note = f"target missed in {missed} of {len(values)} runs"
-        elif len(values) < LEAST_SEEDS:
-            value = Interval(float(values.mean()), math.nan, math.nan)
-        label = "\n".join(wrapped(_label(name, runs[name]), 26))
-        ok = is_ok(runs[name])
+    for name in ranked(summary):
+        group = runs[name]
+        label = "\n".join(wrapped(_label(name, group), 26))
+        value, note = _mean(group[time] / length)
         marks = [Mark(chosen[name].color)]
-        dots.append(Dot(label, value, note, marks, ok, runs[name][priced].mean() / length))
+        dots.append(Dot(label, value, note, marks, is_ok(group), group[priced].mean() / length))
     draw_dots(axes, dots)
     axes.plot([], [], "k|", markersize=9, label="priced time, by which those that are ok rank")
     goal = "Total time"
     if time != "total_time" and comparison.target is not None:
         goal = f"Time to {100 * comparison.target:g} % test accuracy"
-    seeds = comparison.summary["seed"].nunique()
+    seeds = summary["seed"].nunique()
     spread = "with 95 % interval" if seeds >= LEAST_SEEDS else "over seeds"
     axes.set(xlabel=f"time [{unit}], mean {spread}", title=goal, xlim=(0, None))
 
 
+def _shown_times(summary: pd.DataFrame) -> tuple[str, str]:
+    """Columns of times and priced times: to the target, or total if no policy always reaches it."""
+    priced = ranking_column(summary)
+    if priced == "priced_time" or all(runs[priced].isna().any() for _, runs in by_policy(summary)):
+        return "total_time", "priced_time"
+    return "time_to_target", priced
+
+
+def _mean(times: pd.Series) -> tuple[Interval | None, str]:
+    """The mean over seeds, with an interval if they are many, or a note on missed targets."""
+    missed = int(times.isna().sum())
+    if missed:
+        return None, f"target missed in {missed} of {len(times)} runs"
+    if len(times) < LEAST_SEEDS:
+        return Interval(float(times.mean()), math.nan, math.nan), ""
+    return mean_interval(times), ""
+
+
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
     """Mean test accuracy over simulated time, until all runs have reached the target."""
-    end = rounds["elapsed_time"].max()
-    if target is not None:
-        played = rounds.groupby(["policy", "seed"])
-        reached = rounds[rounds["test_accuracy"] >= target].groupby(["policy", "seed"])
-        if len(reached) == len(played):
-            end = min(end, 1.2 * reached["elapsed_time"].first().max())
+    end = _end(rounds, target)
     unit, length = time_unit(end)
     ends = []
     for runs, style, values, time in _measured(rounds):
-        times = time.loc[values.index] / length
-        # Seeds are evaluated at different times: bring them to a common grid by interpolation.
-        grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
-        mean = np.mean([np.interp(grid, times[seed], values[seed]) for seed in values], axis=0)
-        x = [*grid, times.iloc[-1].mean()]
-        y = [*mean, values.iloc[-1].mean()]
-        style |= {"label": None, "marker": ""}
+        x, y = _mean_curve(time.loc[values.index] / length, values)
+        style["label"] = None
         axes.plot(x, y, **style)
         last = min(x[-1], end / length)
         if np.isfinite(last):  # as it is not for a federation without a clock
@@ -316,6 +316,24 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
     _frame_accuracy(axes, target, "time", f"time [{unit}]")
     axes.set_xlim(0, end / length)
     _label_ends(axes, ends)
+
+
+def _end(rounds: pd.DataFrame, target: float | None) -> float:
+    """The last time to show: soon after the last run has reached the target."""
+    end = float(rounds["elapsed_time"].max())
+    if target is not None:
+        runs = ["policy", "seed"]
+        reached = rounds[rounds["test_accuracy"] >= target].groupby(runs)["elapsed_time"].first()
+        if len(reached) == rounds.groupby(runs).ngroups:
+            end = min(end, 1.2 * reached.max())
+    return end
+
+
+def _mean_curve(times: pd.DataFrame, values: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """Times and mean values over seeds, whose times differ: interpolated to common ones."""
+    grid = np.linspace(times.iloc[0].max(), times.iloc[-1].min(), 200)
+    mean = np.mean([np.interp(grid, times[seed], values[seed]) for seed in values], axis=0)
+    return [*grid, times.iloc[-1].mean()], [*mean, values.iloc[-1].mean()]
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, _Style, pd.DataFrame]]) -> None:
@@ -343,8 +361,7 @@ def draw_accuracy_over_rounds(
     """Test accuracy over rounds; policies that train identical models share a curve."""
     for _, style, values, _ in _measured(rounds):
         _draw_runs(axes, style, values, most=100)
-    same = " ".join(f"{' and '.join(twins)} are the same." for twins in coinciding(rounds))
-    _frame_accuracy(axes, target, "rounds", "\n".join(["round", *wrapped(same, 40)]))
+    _frame_accuracy(axes, target, "rounds", "round")
     whole = ticker.MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)  # if there are few rounds
     axes.xaxis.set_major_locator(whole)
 

@@ -7,7 +7,7 @@ leaderboard.csv, and all of them to `save_overview`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,36 +59,37 @@ def standings(comparison: Comparison) -> pd.DataFrame:
     there is one, over the leader's on the same seed, minus one. A measure that is undefined in a
     run is NaN. The columns are the same in every setting.
     """
-    summary = comparison.summary
-    runs = by_seed(summary)
-    names = ranked(summary)
-    time = ranking_column(summary)
-    found = ranks(summary)
-    rows: list[dict[str, object]] = []
+    found = ranks(comparison.summary)
+    runs = by_seed(comparison.summary)
+    names = ranked(comparison.summary)
+    time = ranking_column(comparison.summary)
+    rows = []
     for name in names:
-        group = runs[name]
-        row: dict[str, object] = {
-            "scheduler": name,
-            "seeds": len(group),
-            "status": group["status"].iloc[0],
-            "status_reason": group["status_reason"].iloc[0],
-        }
+        row = _row(name, runs[name], _paired(runs[name][time], runs[names[0]][time]))
         if name in found:
             row |= dict(zip(_columns("rank"), found[name], strict=True))
-        if "time_to_target" in group:
-            row["reached"] = int(group["time_to_target"].notna().sum())
-        intervals = {
-            column: mean_interval(group[column]) for column in _MEASURES if column in group
-        }
-        intervals["longer_than_leader"] = _paired(group[time], runs[names[0]][time])
-        for column, interval in intervals.items():
-            row |= dict(zip(_columns(column), interval, strict=True))
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in comparison.left_out.items()]
     order = [*_columns("rank"), "scheduler", "status", "status_reason", "seeds", "reached"]
     order += [name for each in ("longer_than_leader", *_MEASURES) for name in _columns(each)]
     table = pd.DataFrame(rows).reindex(columns=order)
     return table.astype(dict.fromkeys((*_columns("rank"), "seeds", "reached"), "Int64"))
+
+
+def _row(name: str, runs: pd.DataFrame, longer: Interval) -> dict[str, object]:
+    """The row of a scheduler but for its rank, given its time over the leader's, less one."""
+    row: dict[str, object] = {
+        "scheduler": name,
+        "seeds": len(runs),
+        "status": runs["status"].iloc[0],
+        "status_reason": runs["status_reason"].iloc[0],
+    }
+    if "time_to_target" in runs:
+        row["reached"] = int(runs["time_to_target"].notna().sum())
+    intervals = {column: mean_interval(runs[column]) for column in _MEASURES if column in runs}
+    for column, interval in (intervals | {"longer_than_leader": longer}).items():
+        row |= dict(zip(_columns(column), interval, strict=True))
+    return row
 
 
 def _columns(measure: str) -> tuple[str, str, str]:
@@ -114,14 +115,15 @@ def save_overview(
     order = ranked_overall([comparison.summary for comparison in comparisons.values()])
     columns = math.ceil(len(comparisons) / math.ceil(len(comparisons) / _MOST_COLUMNS))
     dots = [_dots(comparison, order) for comparison in comparisons.values()]
-    means = [dot.value.mean for each in dots for dot in each if dot.value is not None]
-    limits = (min(means, default=1.0) / 1.2, max(means, default=1.0) * 1.2)
-    panels: list[Callable[[Axes], None]] = [
+    ratios = [1.0, *(dot.value.mean for each in dots for dot in each if dot.value is not None)]
+    limits = (min(ratios) / 1.2, max(ratios) * 1.2)
+    panels = [
         partial(
             _draw_setting,
             name=name,
             comparison=comparison,
-            dots=[dot if index % columns == 0 else dot._replace(label="") for dot in dots[index]],
+            dots=dots[index],
+            labelled=index % columns == 0,
             limits=limits,
         )
         for index, (name, comparison) in enumerate(comparisons.items())
@@ -163,12 +165,13 @@ def _draw_setting(
     name: str,
     comparison: Comparison,
     dots: Sequence[Dot],
+    labelled: bool,
     limits: tuple[float, float],
 ) -> None:
     """The panel of a setting: a row for each scheduler, from the best at the top."""
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     axes.set_xscale("log")
-    draw_dots(axes, dots)
+    draw_dots(axes, [dot if labelled else dot._replace(label="") for dot in dots])
     axes.set_xlim(limits)
     log_ticks(axes.xaxis)
     axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)

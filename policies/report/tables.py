@@ -1,6 +1,6 @@
 """The tables of a comparison: one description of the columns, and a writer for each medium.
 
-`sheet_of` turns a `policies.benchmark.comparison.Comparison` into ranked rows of texts.
+`table_texts` turns a `policies.benchmark.comparison.Comparison` into ranked rows of texts.
 `comparison_table` formats these for the terminal, `comparison_markdown` for pages and
 `policies.report.latex.comparison_latex` for papers. docs/ranking.md explains the columns.
 """
@@ -50,13 +50,21 @@ class Column(NamedTuple):
         return self.header.strip().replace("\n", " ")
 
 
-class Sheet(NamedTuple):
+class TableTexts(NamedTuple):
     """The table of a comparison as texts: policies by rank, the first `good` of which are ok."""
 
     title: str
     names: list[str]
     good: int
     columns: list[Column]
+
+    def rows(self) -> list[list[str]]:
+        """The name and the cells of each policy."""
+        return [[name, *(column.cells[name] for column in self.columns)] for name in self.names]
+
+    def without(self, hidden: Sequence[Column]) -> TableTexts:
+        """The table without some columns."""
+        return self._replace(columns=[each for each in self.columns if each not in hidden])
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -77,19 +85,16 @@ def comparison_table(
     with the `leader`. A narrow terminal hides the least important columns. The
     notes have at most three lines of this `width`, and one that says where to read on.
     """
-    whole = sheet_of(comparison, leader=leader)
-    by_importance = sorted(whole.columns, key=lambda column: column.importance)
-    hidden = 0
-    needed = _width(_table(whole))
-    sheet = whole
-    while _width(_table(sheet)) > width and len(sheet.columns) > _LEAST_COLUMNS:
-        hidden += 1
-        left = [each for each in whole.columns if each not in by_importance[:hidden]]
-        sheet = whole._replace(columns=left)
+    whole = table_texts(comparison, leader=leader)
+    texts = whole
+    while _width(_table(texts)) > width and len(texts.columns) > _LEAST_COLUMNS:
+        texts = texts.without([min(texts.columns, key=lambda column: column.importance)])
+    hidden = len(whole.columns) - len(texts.columns)
     reading = "See docs/ranking.md for columns and status."
     if hidden:
+        needed = _width(_table(whole))
         reading += f" COLUMNS={needed} shows {hidden} more column{'s' * (hidden > 1)}."
-    return _table(sheet), [*_notes(comparison, sheet, width), reading]
+    return _table(texts), [*_notes(comparison, texts, width), reading]
 
 
 def _width(table: Table) -> int:
@@ -97,30 +102,28 @@ def _width(table: Table) -> int:
     return Measurement.get(wide, wide.options, table).maximum
 
 
-def _table(sheet: Sheet) -> Table:
-    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+def _table(texts: TableTexts) -> Table:
+    table = Table(title=texts.title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     before = ""
-    for column in sheet.columns:
+    for column in texts.columns:
         group = column.group if column.group != before else ""
         table.add_column(f"{group}\n{column.header}", justify="right", no_wrap=True)
         before = column.group
-    for place, name in enumerate(sheet.names):
-        if 0 < place == sheet.good:
+    for place, (name, *cells) in enumerate(texts.rows()):
+        if 0 < place == texts.good:
             table.add_section()
-        style = "red" if place >= sheet.good else None
-        cells = [column.cells.get(name, "–") for column in sheet.columns]
-        for index, column in enumerate(sheet.columns):
+        for index, column in enumerate(texts.columns):
             if column.quantity == "status":  # which may name several faults
                 cells[index] = cells[index].replace(", ", ",\n")
-        table.add_row(name, *cells, style=style)
+        table.add_row(name, *cells, style="red" if place >= texts.good else None)
     return table
 
 
-def _notes(comparison: Comparison, sheet: Sheet, width: int) -> list[str]:
+def _notes(comparison: Comparison, texts: TableTexts, width: int) -> list[str]:
     """The reasons of policies that are not ok, as many as fit, and what the runs cannot show."""
     runs = dict(by_policy(comparison.summary))
-    bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in sheet.names[sheet.good :]]
+    bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in texts.names[texts.good :]]
     for shown in range(len(bad), -1, -1):
         left = len(bad) - shown
         whose = f" for {left} more" if shown else ""
@@ -141,22 +144,16 @@ def comparison_markdown(comparison: Comparison) -> str:
 
     Policies that are not ok have no rank.
     """
-    sheet = sheet_of(comparison, "status_reason", leader=True)
+    texts = table_texts(comparison, "status_reason", leader=True)
     found = ranks(comparison.summary)
     rows = [
-        ["rank", "scheduler", *(column.name for column in sheet.columns)],
-        ["---:", "---", *["---:"] * len(sheet.columns)],
+        ["rank", "scheduler", *(column.name for column in texts.columns)],
+        ["---:", "---", *["---:"] * len(texts.columns)],
     ]
-    for name in sheet.names:
-        rows.append(
-            [
-                rank_text(*found[name]) if name in found else "–",
-                name,
-                *(column.cells.get(name, "–") for column in sheet.columns),
-            ]
-        )
+    for name, *cells in texts.rows():
+        rows.append([rank_text(*found[name]) if name in found else "–", name, *cells])
     for name, reason in comparison.left_out.items():
-        rows.append(["–", f"{name} ({reason})", *["–"] * len(sheet.columns)])
+        rows.append(["–", f"{name} ({reason})", *["–"] * len(texts.columns)])
     return "\n\n".join(filter(None, [_markdown(rows), comparison.notes]))
 
 
@@ -192,17 +189,15 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) -> Sheet:
+def table_texts(
+    comparison: Comparison, status: str = "status", *, leader: bool = False
+) -> TableTexts:
     """The table of a comparison as texts, with this column of the summary as the status."""
     summary = comparison.summary
     names = ranked(summary)
     first = names[0] if leader else str(summary["policy"].iloc[0])
     ranks_by = ranking_column(summary)
-    time = ranks_by if leader else "total_time"
-    reference = summary[summary["policy"] == first].set_index("seed")[time]
-    if len(names) > 1:  # the first has a dash
-        other = summary["seed"].map(reference).where(summary["policy"] != first)
-        summary = summary.assign(longer=summary[time] / other - 1)
+    summary = _compared(summary, first, ranks_by if leader else "total_time")
     runs = dict(by_policy(summary))
     unit, length = time_unit(float(summary["total_time"].max()))
     words = {
@@ -220,11 +215,22 @@ def sheet_of(comparison: Comparison, status: str = "status", *, leader: bool) ->
             }
             columns.append(Column(group, header.format(**words), importance, quantity, cells))
     good = sum(is_ok(group) for group in runs.values())
-    seeds = summary["seed"].nunique()
-    title = f"Mean and 95 % interval over {seeds} seeds"
-    if seeds < LEAST_SEEDS:
-        title = "One seed" if seeds == 1 else "Values of both seeds"
-    return Sheet(title, names, good, columns)
+    return TableTexts(_title(summary["seed"].nunique()), names, good, columns)
+
+
+def _compared(summary: pd.DataFrame, first: str, time: str) -> pd.DataFrame:
+    """The summary with the time of other policies over the first's on the same seed, less one."""
+    others = summary["policy"] != first
+    if not others.any():
+        return summary
+    reference = summary[~others].set_index("seed")[time]
+    return summary.assign(longer=summary[time] / summary["seed"].map(reference).where(others) - 1)
+
+
+def _title(seeds: int) -> str:
+    if seeds >= LEAST_SEEDS:
+        return f"Mean and 95 % interval over {seeds} seeds"
+    return "One seed" if seeds == 1 else "Values of both seeds"
 
 
 def _columns(
@@ -286,18 +292,3 @@ def _reached(values: pd.Series) -> str:
         return "not reached"
     missed = "" if len(reached) == len(values) else f" ({len(reached)}/{len(values)})"
     return _numbers(reached) + missed
-
-
-def coinciding(rounds: pd.DataFrame) -> list[list[str]]:
-    """Groups of policies with the same test accuracy in every round of every seed."""
-    if "test_accuracy" not in rounds:
-        return []
-    groups: list[tuple[pd.DataFrame, list[str]]] = []
-    for name, group in by_policy(rounds):
-        curves = group.pivot(index="round", columns="seed", values="test_accuracy")
-        twins = next((names for other, names in groups if other.equals(curves)), None)
-        if twins is None:
-            groups.append((curves, [name]))
-        else:
-            twins.append(name)
-    return [names for _, names in groups if len(names) > 1]

@@ -58,8 +58,7 @@ def compare(options: CompareOptions, console: Console) -> None:
         )
         _write_tables(comparison, folder)
         if output.latex:
-            latex = comparison_latex({Path(name).stem: comparison}, folder.resolve().name)
-            write_text(folder / "table.tex", latex)
+            write_text(folder / "table.tex", comparison_latex(Path(name).stem, comparison))
         save_plots(comparison, folder, formats=output.formats)
         if options.training.train:
             task = cast("TrainingEnvFactory", setting.runs[0].make_env).make_task()

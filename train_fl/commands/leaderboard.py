@@ -155,8 +155,8 @@ def leaderboard(options: Options, console: Console) -> None:
             _write(board, sentences, folder, f"Leaderboard: {path.stem}\n{ranks}".strip())
             save_overview(board, folder / "overview.png", options.output.formats)
         if options.output.latex:
-            text = comparison_latex(board, folder.resolve().name, leader=True)
-            write_text(folder / "table.tex", text)
+            tables = [comparison_latex(name, comparison) for name, comparison in board.items()]
+            write_text(folder / "table.tex", "\n".join(tables))
     for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
         console.print(f"\n{name}", style="bold", highlight=False)
         console.print(" ".join([sentence, *not_run(comparison)]), highlight=False)

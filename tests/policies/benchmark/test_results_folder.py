@@ -66,7 +66,6 @@ def test_paper__a_repeated_command_adds_table_and_figures(call, tmp_path):
     call("compare", f"--out {folder} --latex --pdf")
     added = contents(folder).keys() - before.keys()
     assert {path.suffix for path in added} == {".tex", ".pdf"}
-    assert r"\label{tab:a-result}" in (folder / "table.tex").read_text()
     assert CompareOptions(output=OutputOptions(latex=True, pdf=True)).result_options() == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import matplotlib as mpl
@@ -10,12 +11,11 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from fl_edge_env import Scenario
-from policies import LROA, UniS, make_policy
+from policies import make_policy
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.intervals import mean_interval
 from policies.benchmark.run import Run
@@ -25,145 +25,119 @@ from policies.report.figures import (
     draw_accuracy_over_time,
     draw_energy,
     draw_ranking,
+    draw_time,
     log_ticks,
     save_figure,
     save_plots,
 )
+
+KINDS = ("png", "pdf")
 
 
 @pytest.fixture(scope="module")
 def played() -> Comparison:
     """Three policies under two seeds."""
     scenario = Scenario.digits(num_devices=6, num_rounds=30)
-    policies = [LROA(scenario), UniS(scenario), make_policy("best-channel:static", scenario)]
+    policies = [make_policy(name, scenario) for name in ("lroa", "uni-s", "best-channel:static")]
     runs = tuple(Run(policy.name, policy, scenario) for policy in policies)
     setting = Setting("", runs, [3, 4], bounded=False)
     (results,) = compare_settings([setting], None, Console(quiet=True))
     return results
 
 
-def trained(**curves: list[float]) -> pd.DataFrame:
-    """A run of each policy with these accuracies, whose n-th round ends at n^2 seconds."""
+def trained(name: str, accuracies: list[float], status: str = "ok") -> pd.DataFrame:
+    """A run with these accuracies, whose n-th round ends at n^2 seconds."""
     rows = [
         {"policy": name, "seed": 0, "round": n, "elapsed_time": n**2, "test_accuracy": value}
-        for name, values in curves.items()
-        for n, value in enumerate(values, 1)
+        for n, value in enumerate(accuracies, 1)
     ]
-    return pd.DataFrame(rows).assign(status="ok")
+    return pd.DataFrame(rows).assign(status=status)
 
 
-def lines(axes: Axes) -> dict[str, np.ndarray]:
-    """The points of each line that has a name."""
-    return {
-        str(line.get_label()): line.get_xydata()
-        for line in axes.get_lines()
-        if not str(line.get_label()).startswith("_")
-    }
-
-
-def test_energy__has_a_band_of_the_interval_over_several_seeds(played):
-    rounds = pd.concat(played.rounds.assign(seed=seed, policy="it") for seed in range(5))
-    rounds = rounds.drop_duplicates(["seed", "round"])
-    rounds["spent_ratio"] *= 1 + rounds["seed"] / 10
+def test_lines__have_a_band_of_the_interval_over_several_seeds():
+    rounds = pd.DataFrame({"seed": range(5), "elapsed_time": [1.0, 2.0, 3.0, 4.0, 9.0]})
     axes = Figure().add_subplot()
-    draw_energy(axes, rounds)
-    _, low, high = mean_interval(rounds[rounds["round"] == 1]["spent_ratio"])
-    corners = axes.collections[0].get_paths()[0].vertices
-    edges = np.unique(corners[corners[:, 0] == 1][:, 1])
-    np.testing.assert_allclose(edges, [max(low, 0.0), high])
+    draw_time(axes, rounds.assign(policy="it", status="ok", round=1))
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    # No time is below zero, where the interval begins.
+    high = mean_interval(rounds["elapsed_time"]).high
+    np.testing.assert_allclose([heights.min(), heights.max()], [0.0, high])
 
 
-def test_accuracy__is_shown_until_all_runs_reach_the_target():
-    curves = {"fast": [0.1, 0.5, 0.9, 0.95, 0.96, 0.97], "slow": [0.1, 0.3, 0.6, 0.7, 0.8, 0.85]}
-    for target, end in ((0.55, 1.2 * 9), (0.9, 36), (None, 36)):
-        axes = Figure().add_subplot()
-        rounds = trained(**curves)
-        rounds.loc[rounds["policy"] == "fast", "status"] = "over budget"
-        draw_accuracy_over_time(axes, rounds, target)
-        assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, end, 0, 100))
-        assert axes.get_xscale() == "linear"
-        long = [line.get_xydata() for line in axes.get_lines() if len(line.get_xdata()) > 3]
-        slow = min(long, key=lambda points: points[-1, 1])
-        np.testing.assert_allclose(np.interp([4, 25, 36], *slow.T), [30, 80, 85], atol=0.5)
-        np.testing.assert_allclose(slow[-1], [36, 85])
-        names = {text.get_text(): text.get_position()[1] for text in axes.texts}
-        assert [*names] == ["fast", "slow"]
-        dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
-        assert [dot.get_ydata()[0] for dot in dots] == [*names.values()]
-        assert [dot.get_markerfacecolor() == "white" for dot in dots] == [True, False]
+@pytest.mark.parametrize(("target", "end"), [(0.55, 1.2 * 9), (0.9, 36), (None, 36)])
+def test_accuracy_over_time__ends_soon_after_the_last_target(target, end):
+    fast = trained("fast", [0.1, 0.5, 0.9, 0.95, 0.96, 0.97], status="over budget")
+    slow = trained("slow", [0.1, 0.3, 0.6, 0.7, 0.8, 0.85])
     axes = Figure().add_subplot()
-    rounds = trained(**curves, other=curves["slow"], third=curves["slow"])
-    rounds.loc[rounds.index[-1], "test_accuracy"] = 0.86
-    draw_accuracy_over_rounds(axes, rounds, 0.9)
-    np.testing.assert_allclose(lines(axes)["fast"][:, 1], 100 * np.array(curves["fast"]))
-    assert lines(axes)["target: 90 %"][:, 1].tolist() == [90, 90]
-    assert "slow and other are the same." in axes.get_xlabel()
+    draw_accuracy_over_time(axes, pd.concat([slow, fast]), target)
+    assert axes.get_xlim() == pytest.approx((0, end))
+    curve, *others = axes.get_lines()
+    np.testing.assert_allclose(np.interp([4, 25, 36], *curve.get_data()), [30, 80, 85], atol=0.5)
+    assert [text.get_text() for text in axes.texts] == ["fast", "slow"]
+    dots = [line for line in others if line.get_marker() == "o"]
+    assert [dot.get_markerfacecolor() == "white" for dot in dots] == [True, False]
+
+
+def test_accuracy_over_rounds__has_measured_rounds_and_target():
+    axes = Figure().add_subplot()
+    draw_accuracy_over_rounds(axes, trained("one", [0.1, math.nan, 0.9]), 0.6)
+    curve, target = axes.get_lines()
+    np.testing.assert_allclose(curve.get_xydata(), [[1, 10], [3, 90]])
+    np.testing.assert_allclose(target.get_ydata(), 60)
 
 
 def test_ranking__has_dots_in_the_order_of_the_table():
     runs = {
-        "two $x$": ([10.0, 20.0, 30.0], "ok"),
-        "one": ([30.0, 40.0, 50.0], "ok"),
-        "bad": ([1.0, 2.0, 3.0], "over budget"),
-        "late": ([5.0, np.nan, 9.0], "ok"),
+        "two $x$": [10.0, 20.0, 30.0],
+        "one": [30.0, 40.0, 50.0],
+        "bad": [1.0, 2.0, 3.0],
+        "late": [5.0, math.nan, 9.0],
     }
-    rows = [
-        {"policy": name, "seed": seed, "time_to_target": time, "total_time": 99.0, "status": status}
-        | {"priced_time_to_target": 60 - time, "priced_time": 99.0}
-        for name, (times, status) in runs.items()
-        for seed, time in enumerate(times)
-    ]
-    board = Comparison(pd.DataFrame(rows), 0.9)
+    table = pd.DataFrame(runs).melt(var_name="policy", value_name="time_to_target")
+    table = table.assign(seed=[0, 1, 2] * 4, total_time=99.0, priced_time=99.0)
+    table["priced_time_to_target"] = 60 - table["time_to_target"]
+    table["status"] = table["policy"].map({"bad": "over budget"}).fillna("ok")
     axes = Figure().add_subplot()
-    draw_ranking(axes, board)
+    draw_ranking(axes, Comparison(table, 0.9))
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["one", "two $x$", "late", "bad (over\xa0budget)"]
     assert [text.get_text() for text in axes.texts] == ["target missed in 1 of 3 runs"]
     # Each has an interval, a dot and its priced time.
-    shown = [line.get_xydata().tolist() for line in axes.get_lines()]
-    assert shown[1:9:3] == [[[40, 0]], [[20, 1]], [[2, 3]]]
-    assert shown[2:9:3] == [[[20, 0]], [[40, 1]], [[58, 3]]]
-    hollow = [dot.get_markerfacecolor() == "white" for dot in axes.get_lines()[1:9:3]]
-    assert hollow == [False, False, True]
-    _, low, high = mean_interval(runs["one"][0])
-    np.testing.assert_allclose(shown[0], [[low, 0], [high, 0]])
-    never = board.summary.assign(time_to_target=np.nan, priced_time_to_target=np.nan)
+    ends, means, priced = (axes.get_lines()[start:9:3] for start in range(3))
+    np.testing.assert_allclose(ends[0].get_xdata(), mean_interval(runs["one"])[1:])
+    assert np.ravel([dot.get_xydata() for dot in means]).tolist() == [40, 0, 20, 1, 2, 3]
+    assert np.ravel([line.get_xydata() for line in priced]).tolist() == [20, 0, 40, 1, 58, 3]
+    assert [dot.get_markerfacecolor() == "white" for dot in means] == [False, False, True]
+    never = table.assign(time_to_target=math.nan, priced_time_to_target=math.nan)
     draw_ranking(axes, Comparison(never, 0.9))
     assert axes.get_title() == "Total time"
 
 
 def test_legend__has_each_name_once_and_policies_first(drawn, tmp_path, played):
-    rounds = played.rounds.assign(status="ok")
-    rounds = rounds.replace({"policy": {"LROA": "cost $x$", "Best channel, static": "no $"}})
-    rounds.loc[rounds.policy == "Uni-S", "status"] = "over budget"
+    rounds = played.rounds.replace({"policy": {"LROA": "cost $x$"}, "status": {"ok": "too short"}})
     panel = partial(draw_energy, rounds=rounds)
     save_figure([[panel, panel]], [tmp_path / "panels.png"])
     (legend,) = drawn[0].legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names[:3] == ["cost $x$", "Uni-S (over\xa0budget)", "no $"]
+    names = [text.get_text().partition(" (")[0] for text in legend.get_texts()]
+    assert names[:3] == ["cost $x$", "Uni-S", "Best channel, static"]
     assert sorted(names[3:]) == ["budget", "single runs", "worst device"]
     assert not any(text.get_parse_math() for text in legend.get_texts())
-    rows = [[partial(draw_energy, rounds=rounds[rounds.policy == n])] for n in ("no $", "cost $x$")]
-    save_figure(rows, [tmp_path / "rows.png"], rows_apart=True)
-    first = [part.legends[0].get_texts()[0].get_text() for part in drawn[1].subfigs]
-    assert first == ["no $", "cost $x$"]
+    save_figure([[panel], [panel]], [tmp_path / "rows.png"], rows_apart=True)
+    assert [len(part.legends) for part in drawn[1].subfigs] == [1, 1]
 
 
 def test_plots__repeat_to_the_byte_with_truetype_fonts(tmp_path, played):
-    save_plots(played, tmp_path, formats=("png", "pdf"))
+    save_plots(played, tmp_path, formats=KINDS)
     files = {path.name for path in tmp_path.iterdir()}
-    plots = ("energy", "overview", "time")
-    assert files == {f"{name}.{kind}" for name in plots for kind in ("png", "pdf")}
-    again = [tmp_path / "again.png", tmp_path / "again.pdf"]
+    assert files == {f"{name}.{kind}" for name in ("energy", "overview", "time") for kind in KINDS}
+    again = [tmp_path / f"again.{kind}" for kind in KINDS]
     # LaTeX is not installed, and a user's configuration has no influence.
     with mpl.rc_context({"text.usetex": True, "font.size": 20, "figure.facecolor": "red"}):
         save_figure([[partial(draw_energy, rounds=played.rounds)]], again)
-    for path in again:
-        assert path.read_bytes() == path.with_stem("energy").read_bytes()
-    for name in plots:
-        content = (tmp_path / f"{name}.pdf").read_bytes()
-        assert b"/FontFile2" in content
-        assert b"/Type3" not in content
+    assert all(path.read_bytes() == path.with_stem("energy").read_bytes() for path in again)
+    content = again[1].read_bytes()
+    assert b"/FontFile2" in content
+    assert b"/Type3" not in content
 
 
 @pytest.mark.parametrize("name", ["font.family: DejaVu Sans,", "font.sans-serif:"])

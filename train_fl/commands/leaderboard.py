@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import pandas as pd
 import tyro
@@ -34,15 +36,12 @@ from policies.report.tables import (
 )
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.leaderboard_file import FileSetting, find_leaderboard, read_leaderboard
-from train_fl.commands.options import OutputOptions, RunOptions, flags_given, shown
+from train_fl.commands.options import OutputOptions, RunOptions, shown
 from train_fl.commands.settings import dataset_of, make_setting, network_note
 from train_fl.commands.submission import (
     QUICK,
-    beside_references,
-    beside_stored,
     fresh_seeds,
     newcomers,
-    quick_lines,
     verdict_lines,
     verdicts,
 )
@@ -59,6 +58,9 @@ _OVERVIEW = (
     "Priced time, to the target or without training in all. Brackets mark schedulers that are not "
     "ok, and bold the first of the others. First come those that are ok in most settings:"
 )
+
+
+_Play: TypeAlias = Callable[[Sequence[Setting], Path], dict[str, Comparison]]
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,7 @@ class Options:
     fresh_seed: Annotated[int | None, shown("INT", "drawn once for the folder")] = None
     """First of the fresh seeds for new policies."""
     quick: bool = False
-    """Play three settings of suite-1 on its stored seeds, for
-    a verdict without a rank."""
+    """Play three settings of suite-1 instead of all."""
     data_dir: Path = Path("data")
     """Folder of the data sets."""
     run: RunOptions = field(default_factory=RunOptions)
@@ -96,84 +97,97 @@ def leaderboard(options: Options, console: Console) -> None:
     """Run all schedulers in all settings, print the tables and write the results."""
     path, stored = find_leaderboard(options.file)
     read = read_leaderboard(path, options.data_dir)
-    run = options.run
-    execution = run.execution()
-    if options.fresh_seed is not None:
-        natural_number("--fresh-seed", options.fresh_seed)
-        if not options.policies:
-            raise ValueError("--fresh-seed needs new policies: name them after the leaderboard")
-    if options.quick:
-        _check_quick(options, stored)
-    given: dict[str, Any] = {}
-    if options.data_dir != Path("data"):
-        given["data_dir"] = options.data_dir
-    left_out: dict[str, list[str]] = {}
+    play = partial(_played, options.run.execution())
     if options.policies:
         if stored is None:
             raise ValueError(
                 f"{str(path)!r} has no stored results to rank {', '.join(options.policies)} among: "
                 "add them to its schedulers"
             )
-        asked = [one for one in read if one.name in QUICK] if options.quick else read
-        read, left_out = newcomers(asked, options.policies, stored)
-        given |= {"policies": options.policies} | ({"quick": True} if options.quick else {})
-        if options.fresh_seed is not None:
-            given["fresh_seed"] = options.fresh_seed
+        _rank_newcomers(options, path.stem, read, stored, play, console)
+    elif options.fresh_seed is not None or options.quick:
+        name = "--quick" if options.quick else "--fresh-seed"
+        raise ValueError(
+            f"{name} needs suite-1 and new policies, as in: "
+            f"fl-edge leaderboard suite-1 my_file.py:MyPolicy {name}"
+        )
+    else:
+        _rank_all(options, path.stem, read, stored, play, console)
+
+
+def _rank_all(
+    options: Options,
+    title: str,
+    read: Sequence[FileSetting],
+    stored: pd.DataFrame | None,
+    play: _Play,
+    console: Console,
+) -> None:
+    """Rank the schedulers of a file; a suite's play its stored seeds again."""
     settings = [_setting(one, stored) for one in read]
-    folder = run.out or Path("runs/leaderboard") / default_folder(path.stem, given).name
+    with _results_folder(options, title, {}, read, settings) as folder:
+        board = play(settings, folder)
+        _write(options, board, read, settings, folder, f"Leaderboard: {title}")
+    _print(board, read, settings, console)
+    console.print(f"\nResults: {folder}", soft_wrap=True, highlight=False)
+
+
+def _rank_newcomers(
+    options: Options,
+    title: str,
+    read: Sequence[FileSetting],
+    stored: pd.DataFrame,
+    play: _Play,
+    console: Console,
+) -> None:
+    """Rank new policies among a suite's stored results, on fresh seeds."""
+    given: dict[str, Any] = {"policies": options.policies}
+    if options.quick:
+        read = [one for one in read if one.name in QUICK]
+        given["quick"] = True
+    if options.fresh_seed is not None:
+        given["fresh_seed"] = natural_number("--fresh-seed", options.fresh_seed)
+    read, left_out = newcomers(read, options.policies, stored)
+    settings = [_setting(one, stored) for one in read]
+    with _results_folder(options, title, given, read, settings) as folder:
+        seeds = fresh_seeds(folder, options.fresh_seed, stored)
+        settings = [replace(setting, seeds=seeds) for setting in settings]
+        board = play(settings, folder)
+        ranks = verdict_lines(verdicts(stored, left_out, board), stored)
+        _write(options, board, read, settings, folder, f"Leaderboard: {title}\n{ranks}")
+    _print(board, read, settings, console)
+    console.print(f"{ranks}\n\nResults: {folder}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _results_folder(
+    options: Options,
+    title: str,
+    given: Mapping[str, Any],
+    read: Sequence[FileSetting],
+    settings: Sequence[Setting],
+) -> Iterator[Path]:
+    """The folder of the results, locked for the block."""
+    own = {"data_dir": options.data_dir} if options.data_dir != Path("data") else {}
+    given = own | given
+    folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
+    described = [_described(*pair) for pair in zip(read, settings, strict=True)]
     with claimed(
         folder,
         LEADERBOARD,
         {"file": options.file} | given,
-        [_described(*pair) for pair in zip(read, settings, strict=True)],
-        overwrite=run.overwrite,
+        described,
+        overwrite=options.run.overwrite,
     ):
-        known: list[Setting] = []
-        if stored is not None and options.policies:
-            known = settings
-            settings = []
-            if not options.quick:
-                seeds = fresh_seeds(folder, options.fresh_seed, stored)
-                read = beside_references(read)
-                settings = [replace(_setting(one, stored), seeds=seeds) for one in read]
-        results = compare_settings([*known, *settings], folder, progress_console(), **execution)
-        again = {one.name: result for one, result in zip(known, results, strict=False)}
-        board = {
-            one.name: result for one, result in zip(settings, results[len(known) :], strict=True)
-        }
-        sentences = [_sentence(*pair) for pair in zip(read, settings or known, strict=True)]
-        ranks = ""
-        if stored is not None and known:
-            board = board or beside_stored(stored, again)
-            found = verdicts(stored, left_out, again, board)
-            ranks = verdict_lines(found, stored["policy"].nunique())
-            if options.quick:
-                ranks = quick_lines(found, path.stem, stored["setting"].nunique())
-        summaries = {name: comparison.summary for name, comparison in board.items()}
-        write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
-        if not options.quick:  # whose tables would look like ranks
-            _write(board, sentences, folder, f"Leaderboard: {path.stem}\n{ranks}".strip())
-            save_overview(board, folder / "overview.png", options.output.formats)
-        if options.output.latex:
-            tables = [comparison_latex(name, comparison) for name, comparison in board.items()]
-            write_text(folder / "table.tex", "\n".join(tables))
-    for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
-        console.print(f"\n{name}", style="bold", highlight=False)
-        console.print(" ".join([sentence, *not_run(comparison)]), highlight=False)
-        print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
-    console.print(f"{ranks}\n\nResults: {folder}".lstrip("\n"), soft_wrap=True, highlight=False)
+        yield folder
 
 
-def _check_quick(options: Options, stored: pd.DataFrame | None) -> None:
-    """Raise `ValueError` if the options ask for more than a verdict on stored seeds."""
-    if stored is None or not options.policies:
-        raise ValueError(
-            "--quick needs suite-1 and new policies, as in: "
-            "fl-edge leaderboard suite-1 my_file.py:MyPolicy --quick"
-        )
-    other = [*flags_given(options, "fresh_seed"), *flags_given(options.output, "latex", "pdf")]
-    if other:
-        raise ValueError(f"--quick gives no ranks on fresh seeds, and no tables: remove {other[0]}")
+def _played(
+    execution: Mapping[str, Any], settings: Sequence[Setting], folder: Path
+) -> dict[str, Comparison]:
+    """The results of the settings by name."""
+    results = compare_settings(settings, folder, progress_console(), **execution)
+    return {one.name: result for one, result in zip(settings, results, strict=True)}
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
@@ -197,18 +211,44 @@ def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
 
 
 def _write(
-    board: Mapping[str, Comparison], sentences: Sequence[str], folder: Path, title: str
+    options: Options,
+    board: Mapping[str, Comparison],
+    read: Sequence[FileSetting],
+    settings: Sequence[Setting],
+    folder: Path,
+    title: str,
 ) -> None:
-    """Write the standings, and a page with their tables."""
+    """Write the runs, the standings, a page with their tables, and a figure."""
     summaries = {name: comparison.summary for name, comparison in board.items()}
+    write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
     rows = labelled("setting", ((name, standings(each)) for name, each in board.items()))
     write_csv(folder / "leaderboard.csv", rows)
     sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
-    for (name, comparison), sentence in zip(board.items(), sentences, strict=True):
-        sections += [f"## {name}", sentence, comparison_markdown(comparison)]
+    for one, setting in zip(read, settings, strict=True):
+        table = comparison_markdown(board[one.name])
+        sections += [f"## {one.name}", _sentence(one, setting), table]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
+    save_overview(board, folder / "overview.png", options.output.formats)
+    if options.output.latex:
+        latex = [comparison_latex(*each) for each in board.items()]
+        write_text(folder / "table.tex", "\n".join(latex))
+
+
+def _print(
+    board: Mapping[str, Comparison],
+    read: Sequence[FileSetting],
+    settings: Sequence[Setting],
+    console: Console,
+) -> None:
+    """Print the table of each setting."""
+    for one, setting in zip(read, settings, strict=True):
+        comparison = board[one.name]
+        console.print(f"\n{one.name}", style="bold", highlight=False)
+        sentences = [_sentence(one, setting), *not_run(comparison)]
+        console.print(" ".join(sentences), highlight=False)
+        print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
 
 
 def _sentence(read: FileSetting, setting: Setting) -> str:

@@ -1,9 +1,9 @@
-"""New policies in a suite, ranked on seeds that nobody knew among its stored results."""
+"""New policies in a suite, ranked among its stored results on seeds that nobody knew."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,10 +34,9 @@ QUICK = ("CIFAR-10", "cell", "FEMNIST, 200 devices, correlated channel")
 class Verdict:
     """A newcomer's place in a setting of a suite.
 
-    `ratio` is its priced time over the reference's on fresh seeds, minus one, and None if one of
-    them misses the target or it was not run. `place` has its rank and the ranks that chance
-    explains, None without a ratio or if it is not ok. `differs` says how the stored seeds differ
-    from the fresh ones, or is empty.
+    `ratio` is its priced time over the reference's, minus one, and None if one of them misses the
+    target or it was not run. `place` has its rank and the ranks that chance explains, None without
+    a ratio or if it is not ok.
     """
 
     setting: str
@@ -46,13 +45,15 @@ class Verdict:
     reason: str = ""
     ratio: Interval | None = None
     place: tuple[int, int, int] | None = None
-    differs: str = ""
 
 
 def newcomers(
     read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
 ) -> tuple[list[FileSetting], dict[str, list[str]]]:
-    """The settings in which newcomers can run, and for each setting those that cannot."""
+    """The settings with the references before the newcomers, and for each those that cannot run.
+
+    Settings in which no newcomer can run are only among the latter.
+    """
     specs = [PolicySpec(name) for name in names]
     played = []
     left_out: dict[str, list[str]] = {}
@@ -65,30 +66,15 @@ def newcomers(
         able = [one.options.training.train or not run.policy.needs_training for run in runs]
         left_out[one.name] = [run.label for run, can in zip(runs, able, strict=True) if not can]
         if any(able):
-            mine = tuple(spec for spec, can in zip(specs, able, strict=True) if can)
-            played.append(replace(one, policies=mine))
+            mine = [spec for spec, can in zip(specs, able, strict=True) if can]
+            played.append(replace(one, policies=(*map(PolicySpec, REFERENCES), *mine)))
     if not played:
         where = ", ".join(left_out)
         raise ValueError(f"no setting trains models, which {', '.join(names)} need: {where}")
     return played, left_out
 
 
-def beside_stored(stored: pd.DataFrame, results: Mapping[str, Comparison]) -> dict[str, Comparison]:
-    """The results of newcomers on the stored seeds, with the stored runs before them."""
-    parts = {name: stored[stored["setting"] == name] for name in results}
-    return {
-        name: replace(one, summary=pd.concat([parts[name], one.summary], join="inner"))
-        for name, one in results.items()
-    }
-
-
-def beside_references(settings: Sequence[FileSetting]) -> list[FileSetting]:
-    """The settings with the references before the newcomers."""
-    references = tuple(map(PolicySpec, REFERENCES))
-    return [replace(one, policies=references + one.policies) for one in settings]
-
-
-def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> range:
+def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> list[int]:
     """Seeds from a given first one, or from one that is drawn once for a folder and kept in it."""
     file = folder / _SEED_FILE
     if first is None and file.exists():
@@ -103,57 +89,50 @@ def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> range:
     known = sorted({*seeds} & {*stored["seed"]})
     if known:
         raise ValueError(f"fresh seeds must not be stored ones, got {known[0]}")
-    return seeds
+    return [*seeds]
 
 
 def verdicts(
-    stored: pd.DataFrame,
-    left_out: Mapping[str, Sequence[str]],
-    again: Mapping[str, Comparison],
-    fresh: Mapping[str, Comparison],
+    stored: pd.DataFrame, left_out: Mapping[str, Sequence[str]], fresh: Mapping[str, Comparison]
 ) -> list[Verdict]:
-    """Each newcomer's verdict in each setting, of results on the stored and on fresh seeds."""
+    """Each newcomer's verdict in each setting."""
     found = []
     for setting, missing in left_out.items():
         found += [Verdict(setting, name, "not run") for name in missing]
-        if setting not in fresh:
-            continue
-        known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
-        time = ranking_column(fresh[setting].summary)
-        now = by_seed(fresh[setting].summary)
-        before = by_seed(known) | by_seed(again[setting].summary)
-        # The first reference that reaches the target in every run relates both kinds of seeds.
-        reaching = (
-            name
-            for name in REFERENCES.values()
-            if _reaches(now[name][time]) and _reaches(before[name][time])
-        )
-        base = next(reaching, None)
-        rivals = [
-            relative_interval(group[time], before[base][time])
-            for group in by_seed(known).values()
-            if base is not None and is_ok(group) and _reaches(group[time])
-        ]
-        for name in by_seed(again[setting].summary):
-            status, reason = now[name].iloc[0][["status", "status_reason"]]
-            was = before[name]["status"].iloc[0]
-            ratio = None
-            place = None
-            differs = f"on stored seeds it is {was}" if was != status else ""
-            if base is None or not _reaches(now[name][time]):
-                reason = reason or "the target is missed in a run"
-            else:
-                ratio = relative_interval(now[name][time], now[base][time])
-                place = _place(ratio, rivals) if status == was == OK else None
-                old = relative_interval(before[name][time], before[base][time])
-                if not (ratio.low <= old.high and old.low <= ratio.high):
-                    differs = differs or f"on stored seeds it is {100 * old.mean:+.1f} %"
-            found.append(Verdict(setting, name, status, reason, ratio, place, differs))
+        if setting in fresh:
+            known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
+            found += _verdicts(setting, by_seed(known), fresh[setting].summary)
     return found
 
 
-def _reaches(times: pd.Series) -> bool:
-    return bool(times.notna().all())
+def _verdicts(
+    setting: str, known: Mapping[str, pd.DataFrame], summary: pd.DataFrame
+) -> Iterator[Verdict]:
+    """The verdicts of a setting, by the stored runs of each scheduler and by all fresh ones."""
+    time = ranking_column(summary)
+    fresh = by_seed(summary)
+
+    def reaches(*groups: pd.DataFrame) -> bool:
+        return all(bool(group[time].notna().all()) for group in groups)
+
+    references = (name for name in REFERENCES.values() if reaches(fresh[name], known[name]))
+    base = next(references, None)
+    rivals = [
+        relative_interval(group[time], known[base][time])
+        for group in known.values()
+        if base is not None and is_ok(group) and reaches(group)
+    ]
+    for name, group in fresh.items():
+        status, reason = group.iloc[0][["status", "status_reason"]]
+        if name in REFERENCES.values():
+            continue
+        if base is None or not reaches(group):
+            reason = reason or "the target is missed in a run"
+            yield Verdict(setting, name, status, reason)
+        else:
+            ratio = relative_interval(group[time], fresh[base][time])
+            place = _place(ratio, rivals) if status == OK else None
+            yield Verdict(setting, name, status, reason, ratio, place)
 
 
 def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
@@ -164,28 +143,18 @@ def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
     return ahead + 1, first + 1, last + 1
 
 
-def quick_lines(found: Sequence[Verdict], suite: str, settings: int) -> str:
-    """The verdicts without a rank, under a heading that says so."""
-    which = f"{len(QUICK)} of {settings} settings, on stored seeds"
-    lines = [f"\nQuick verdict, no rank: {which}. Priced time against Opportunistic's."]
-    for name in dict.fromkeys(each.policy for each in found):
-        lines.append(f"\n{name}")
-        lines += [_line(replace(each, place=None)) for each in found if each.policy == name]
-    lines.append(f"\nWithout --quick, {suite} plays all settings and ranks on fresh seeds.")
-    return "\n".join(lines)
-
-
-def verdict_lines(found: Sequence[Verdict], schedulers: int) -> str:
+def verdict_lines(found: Sequence[Verdict], stored: pd.DataFrame) -> str:
     """The verdicts as lines: ranks in each setting, their mean, and the reasons of others."""
+    last = stored["policy"].nunique() + 1
     lines = []
     for name in dict.fromkeys(each.policy for each in found):
         mine = [each for each in found if each.policy == name]
         lines.append(f"\n{name}, ranks on fresh seeds and priced time against the reference's")
         lines += map(_line, mine)
-        places = [schedulers + 1 if each.place is None else each.place[0] for each in mine]
+        places = [last if each.place is None else each.place[0] for each in mine]
         lines.append(
-            f"\nmean rank {sum(places) / len(places):.3g}, with {schedulers + 1} for settings "
-            "without a rank"
+            f"\nmean rank {sum(places) / len(places):.3g} in {len(mine)} of "
+            f"{stored['setting'].nunique()} settings, with {last} for settings without a rank"
         )
     return "\n".join(lines)
 
@@ -194,5 +163,4 @@ def _line(each: Verdict) -> str:
     """A verdict: its rank or status, its priced time, and the reason."""
     line = each.status if each.place is None else rank_text(*each.place)
     line += "" if each.ratio is None else f", {100 * each.ratio.mean:+.1f} %"
-    more = "; ".join(filter(None, [each.reason, each.differs]))
-    return f"- {each.setting}: {line}" + (f" ({more})" if more else "")
+    return f"- {each.setting}: {line}" + (f" ({each.reason})" if each.reason else "")

@@ -168,17 +168,12 @@ def _results_folder(
     settings: Sequence[Setting],
 ) -> Iterator[Path]:
     """The folder of the results, locked for the block."""
-    own = {"data_dir": options.data_dir} if options.data_dir != Path("data") else {}
-    given = own | given
+    if options.data_dir != Path("data"):
+        given = {"data_dir": options.data_dir, **given}
     folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
     described = [_described(*pair) for pair in zip(read, settings, strict=True)]
-    with claimed(
-        folder,
-        LEADERBOARD,
-        {"file": options.file} | given,
-        described,
-        overwrite=options.run.overwrite,
-    ):
+    given = {"file": options.file, **given}
+    with claimed(folder, LEADERBOARD, given, described, overwrite=options.run.overwrite):
         yield folder
 
 

@@ -133,7 +133,7 @@ class Scenario:
         this fraction of the parameters, with the largest updates; or ``"bits:48720"``, the upload
         size of a user-defined compressor. See `upload_bits` and `train_fl.compression`.
     download_compression : str
-        The same for the model that the server sends; ``"none"`` or ``"qsgd"``.
+        How the model that the server sends is compressed: ``"none"`` or ``"qsgd:8"``.
     model_tensors : int
         Number of parameter tensors in the model.
     overhead_s : float, (N,)

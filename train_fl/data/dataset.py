@@ -33,7 +33,7 @@ class Dataset:
     Attributes
     ----------
     name : str
-        Its name.
+        Name in messages.
     train_inputs : Tensor of float32 or int64, shape (samples, ...)
         Inputs of the network, such as normalised images of shape (samples, channels, height,
         width), rows of a table or tokens.

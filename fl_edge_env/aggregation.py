@@ -65,14 +65,12 @@ def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contr
     """
     data = scenario.weights
     cohort = np.asarray(info["cohort"])
-    batch = cohort.shape[:-1]
     size = cohort.shape[-1]
-    shape = (*batch, scenario.num_devices)
+    shape = (*cohort.shape[:-1], scenario.num_devices)
     decision = decision.of_shape(shape)
-    named = cohort >= 0
     # Index of each cohort member into the flattened devices of all systems.
-    systems = np.arange(cohort.size // size).reshape(*batch, 1)
-    places = (systems * scenario.num_devices + cohort)[named]
+    systems = np.arange(cohort.size // size).reshape(*cohort.shape[:-1], 1)
+    places = (systems * scenario.num_devices + cohort)[cohort >= 0]
     count = np.bincount(places, minlength=int(np.prod(shape))).reshape(shape)
     arrived = count > 0
     for lost in ("failed", "late"):
@@ -87,8 +85,12 @@ def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contr
         weight.reshape(-1)[places] = decision.weights[decision.cohort >= 0]
         weight[~arrived] = 0.0
     else:
-        systems = arrived.reshape(-1, scenario.num_devices)
-        total = np.array([data[row].sum() for row in systems]).reshape(*batch, 1)
-        np.divide(data, total, out=weight, where=arrived)
-        return Contributions(arrived, weight)
+        return Contributions(arrived, _data_shares(arrived, data))
     return Contributions(arrived, weight / (1.0 - scenario.upload_failure))
+
+
+def _data_shares(arrived: BoolArray, data: FloatArray) -> FloatArray:
+    """Share of each device in the data of the devices that arrived, zero for the others."""
+    systems = arrived.reshape(-1, data.size)
+    total = np.array([data[row].sum() for row in systems]).reshape(*arrived.shape[:-1], 1)
+    return np.divide(data, total, out=np.zeros(arrived.shape), where=arrived)

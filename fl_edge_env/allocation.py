@@ -90,16 +90,7 @@ class Allocation:
         first: ArrayLike | None = None,
         bandwidth: ArrayLike | None = None,
     ) -> None:
-        if (q is None) == (cohort is None):
-            raise ValueError(
-                "a decision needs either q, to draw K devices, or cohort, to choose devices; "
-                f"got {'neither' if q is None else 'both'}"
-            )
-        for name, value in (("weights", weights), ("first", first), ("bandwidth", bandwidth)):
-            if cohort is None and value is not None:
-                raise ValueError(
-                    f"{name} needs a chosen cohort: leave it out, or give cohort instead of q"
-                )
+        _check_kind(q, cohort, {"weights": weights, "first": first, "bandwidth": bandwidth})
         given = {"f": f, "p": p, "q": q, "bandwidth": bandwidth}
         fields: dict[str, NDArray[Any]] = {
             name: real_array(name, value) for name, value in given.items() if value is not None
@@ -255,6 +246,20 @@ def smallest(key: FloatArray, allowed: BoolArray | None, count: int) -> IntArray
     # Sort by `allowed` first, then by key.
     order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
     return np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)
+
+
+def _check_kind(q: object, cohort: object, of_chosen: dict[str, object]) -> None:
+    """Raise `ValueError` unless a decision is either sampled or chosen."""
+    if (q is None) == (cohort is None):
+        raise ValueError(
+            "a decision needs either q, to draw K devices, or cohort, to choose devices; "
+            f"got {'neither' if q is None else 'both'}"
+        )
+    for name, value in of_chosen.items():
+        if cohort is None and value is not None:
+            raise ValueError(
+                f"{name} needs a chosen cohort: leave it out, or give cohort instead of q"
+            )
 
 
 def _integers(name: str, value: object) -> IntArray:

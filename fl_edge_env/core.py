@@ -1,4 +1,4 @@
-"""What the single environment and the batch share."""
+"""The step and the other parts that the single environment and the batch share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fl_edge_env.scenario import Scenario, toml
 from fl_edge_env.scenario.tiers import with_named_devices
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.tasks import TASKS, check_frozen
-from fl_edge_env.typing import Float32Array
+from fl_edge_env.typing import Float32Array, FloatArray
 
 # A scenario, the name of a preset, a TOML file, or its values.
 ScenarioSource: TypeAlias = Scenario | str | Path | dict[str, Any]
@@ -30,7 +30,7 @@ _SCALES = Range("be positive and at most 100", lambda scale: 0 < scale <= 100)
 def fixed(name: str, source: str = "") -> Any:
     """Return a property for an attribute from which an environment was made: it cannot be set.
 
-    Its value is the attribute with an underscore, or the `source`.
+    The property's value is the attribute with an underscore, or the `source`.
     """
 
     def refuse(_: object, value: object) -> None:
@@ -62,13 +62,14 @@ class PlainSpec(EnvSpec):
 
 
 class EnvCore:
-    """What `FLEdgeEnv` and `FLEdgeVectorEnv` share: their system, and how an action is played."""
+    """Base of `FLEdgeEnv` and `FLEdgeVectorEnv`: the system, and the step."""
 
     scenario: Scenario = fixed("scenario")
     simulator: Simulator = fixed("simulator")
     softmax_scale: float = fixed("softmax_scale")
     action_space: gym.Space[Any]
     cost_limit: float = 1.0  # on the mean of each entry of the info's ``costs``
+    last_decision: Allocation | None = None
     _spec: EnvSpec | None = None
     _last_round: Round | None = None
 
@@ -113,12 +114,53 @@ class EnvCore:
             )
         return decision
 
-    def _play(self, action: Float32Array | Allocation) -> tuple[Allocation, Round]:
-        """Play a round; return the decision and the outcome."""
+    def step(self, action: Float32Array | Allocation) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Play one round; see `gymnasium.Env.step`.
+
+        The `action` is an array of shape (3, N) with rows f, p and q, or an `Allocation` with
+        fields of shape (N,). The info holds the fields of `Round`. Raises `ValueError` if the
+        action is invalid, and `gymnasium.error.ResetNeeded` if no episode is under way.
+        """
+        self._check_under_way()
+        decision = self._decide(action)
+        outcome = self._play(decision)
+        observation = self._observe()
+        reward = self._reward(outcome)
+        terminated, truncated = self._end()
+        return observation, reward, terminated, truncated, self._info(outcome)
+
+    def _check_under_way(self) -> None:
+        """Raise `gymnasium.error.ResetNeeded` if no episode is under way."""
+        raise NotImplementedError
+
+    def _decide(self, action: Float32Array | Allocation) -> Allocation:
+        """The decision of an action, checked."""
         if isinstance(action, Allocation):
-            return action, self.simulator.advance(action)
-        decision = self.decode(action)
-        return decision, self.simulator.advance(decision, checked=True)
+            return action.of_shape(self.simulator.queue.shape).validate(self.scenario)
+        return self.decode(action)
+
+    def _play(self, decision: Allocation) -> Round:
+        """Play a checked decision."""
+        self._last_round = self.simulator.advance(decision, checked=True)
+        self.last_decision = decision
+        return self._last_round
+
+    def _observe(self) -> dict[str, FloatArray]:
+        """The observation of the coming round."""
+        return self.simulator.observe()
+
+    def _reward(self, outcome: Round) -> Any:
+        """The reward of a round."""
+        return outcome.reward
+
+    def _end(self) -> tuple[Any, Any]:
+        """The flags `terminated`, which is never set, and `truncated`."""
+        truncated = self.simulator.done
+        return np.zeros_like(truncated), truncated
+
+    def _info(self, outcome: Round) -> dict[str, Any]:
+        """The info of a step."""
+        return outcome.info()
 
 
 def resolve_scenario(

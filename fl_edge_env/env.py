@@ -8,12 +8,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import one_of
 from fl_edge_env.core import EnvCore, ScenarioSource, check_softmax_scale, resolve_scenario
+from fl_edge_env.round import Round
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.spaces import action_space, observation_space
-from fl_edge_env.typing import Float32Array, FloatArray
+from fl_edge_env.typing import FloatArray
 
 Observation = dict[str, FloatArray]
 
@@ -124,7 +124,6 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
         self.observation_space = observation_space(self.scenario)
         self.action_space = action_space(self.scenario)
         self._started = False
-        self.last_decision: Allocation | None = None
 
     def reset(
         self,
@@ -145,29 +144,20 @@ class FLEdgeEnv(EnvCore, gym.Env[Any, Any]):
         self._observation = self._decided_on = self.simulator.observe()
         return dict(self._observation), {}
 
-    def step(
-        self, action: Float32Array | Allocation
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one round; see `gymnasium.Env.step`.
-
-        The `action` is an array of shape (3, N) with rows f, p and q, or an `Allocation` with
-        fields of shape (N,). The info holds the fields of `Round`. Raises `ValueError` if the
-        action is invalid, and `gymnasium.error.ResetNeeded` if no episode is under way.
-        """
+    def _check_under_way(self) -> None:
         if not self._started or self.simulator.done:
             raise gym.error.ResetNeeded("no episode is under way: call reset() before step()")
-        self.last_decision, outcome = self._play(action)
-        self._last_round = outcome
+
+    def _observe(self) -> Observation:
         self._decided_on = self._observation
-        self._observation = self.simulator.observe()
-        truncated = bool(self.simulator.done)
-        return (
-            dict(self._observation),
-            float(outcome.reward),
-            False,
-            truncated,
-            outcome.info(),
-        )
+        self._observation = super()._observe()
+        return dict(self._observation)
+
+    def _reward(self, outcome: Round) -> float:
+        return float(outcome.reward)
+
+    def _end(self) -> tuple[bool, bool]:
+        return False, bool(self.simulator.done)
 
     def render(self) -> NDArray[np.uint8]:
         """Draw the last round: every device, the cohort, time and energy.

@@ -61,30 +61,36 @@ class Scaling:
             self.names += OUTCOME_FEATURES
         if scenario.csi == "participants":
             self.names += MEMORY_FEATURES
-        uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
         gain = scenario.mean_gain
         if scenario.csi == "participants":  # the server does not know which devices are far
             gain = np.full(scenario.num_devices, float(scenario.channel.mean))
         device_time, device_energy = self._middle(gain)
         self.time = float(device_time.mean())
-        participation = physics.participation_probability(uniform, scenario.cohort_size)
+        self._energy = float(device_energy.mean())
+        self._target = lyapunov.participation_target(scenario)
         compute_power = scenario.capacitance * scenario.f_mid**3
-        self.queue: FloatArray = scenario.V * uniform / (participation * compute_power)
         compute_time = physics.compute_time(scenario.f_mid, scenario)
         constant = np.log(np.stack([compute_time, scenario.weights, compute_power], axis=-1))
         self._constant = constant - constant.mean(axis=0)
-        # The penalty at mid-range f and p with uniform sampling.
-        latency = float(lyapunov.latency(device_time, uniform, scenario))
-        error = float(lyapunov.sampling_error(uniform, scenario.weights))
-        self._reward_offset = scenario.V * (latency + scenario.lambda_ * error)
-        self._reward_unit = _REWARD_UNIT * scenario.V * self.time
-        self._energy = float(device_energy.mean())
-        self._target = lyapunov.participation_target(scenario)
         self._outcome = scenario.objective == "outcome"
+        self.queue: FloatArray
         if self._outcome:  # the reward is already of order one
             self.queue = scenario.energy_budget_j / self._target
             self._reward_offset = 0.0
             self._reward_unit = 1.0
+        else:
+            self._scale_by_penalty(device_time, compute_power)
+
+    def _scale_by_penalty(self, device_time: FloatArray, compute_power: FloatArray) -> None:
+        """Scale queues and rewards by those at mid-range f and p with uniform sampling."""
+        scenario = self.scenario
+        uniform = np.full(scenario.num_devices, 1.0 / scenario.num_devices)
+        participation = physics.participation_probability(uniform, scenario.cohort_size)
+        self.queue = scenario.V * uniform / (participation * compute_power)
+        latency = float(lyapunov.latency(device_time, uniform, scenario))
+        error = float(lyapunov.sampling_error(uniform, scenario.weights))
+        self._reward_offset = scenario.V * (latency + scenario.lambda_ * error)
+        self._reward_unit = _REWARD_UNIT * scenario.V * self.time
 
     def _middle(self, gain: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Time [s] and energy [J] of each device at the middle of all ranges."""
@@ -94,8 +100,8 @@ class Scaling:
     def check(self, observation: Observed) -> None:
         """Raise `ValueError` unless an observation is from the scenario.
 
-        It is not if the number of devices is wrong, an entry is missing, or a number is NaN,
-        infinite or of the wrong sign.
+        The number of devices may be wrong, an entry missing, or a number NaN, infinite or of the
+        wrong sign.
         """
         shape = np.shape(gains_and_queues(observation)[0])
         if shape[-1:] != (self.scenario.num_devices,):

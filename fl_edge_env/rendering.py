@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray, Observed
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray, Observed
 
 # The picture [px], and the edges of the panels in it.
 _WIDTH = 1200
@@ -59,36 +59,42 @@ def draw(
     member = np.zeros(scenario.num_devices, dtype=np.bool_)
     if outcome is not None:
         member[outcome.cohort[outcome.cohort >= 0]] = True
-    # Three points for each bar; the cohort last, in front of the others.
-    bars = {
-        color: np.repeat(np.flatnonzero(own), 3)
-        for color, own in ((_OTHERS, ~member), (_COHORT, member))
-    }
     panels = _panels(scenario, observation, member, decision, outcome)
     with mpl.rc_context(mpl.rcParamsDefault | fonts()):
         figure = Figure((_WIDTH / _DPI, _HEIGHT / _DPI), dpi=_DPI)
         canvas: Any = FigureCanvasAgg(figure)  # untyped in matplotlib
         rows = figure.subplots(len(panels), sharex=True)
         figure.subplots_adjust(_LEFT, _BOTTOM, _RIGHT, _TOP)
-        room = (_RIGHT - _LEFT) * figure.get_figwidth() * 72  # [pt]
-        bar = max(0.8 * room / scenario.num_devices, 1.0)
         for axes, panel in zip(rows, panels, strict=True):
-            for color, devices in bars.items():
-                ends = panel.values[devices]
-                ends[::3] = panel.bottom
-                ends[2::3] = np.nan  # a gap in the line, which is faster than a line for each bar
-                axes.plot(devices, ends, color=color, lw=bar, solid_capstyle="butt", snap=True)
-            axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
-            axes.yaxis.set_label_coords(-0.055, 0.5)
-            axes.spines[["top", "right"]].set_visible(False)
-        marks = np.flatnonzero(member)
-        above = rows[0].get_xaxis_transform()
-        rows[0].plot(marks, 0 * marks + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
+            _draw_panel(axes, panel, member)
+        _mark(rows[0], np.flatnonzero(member))
         rows[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         rows[-1].set(xlim=(-0.5, scenario.num_devices - 0.5), xlabel="device (orange: the cohort)")
         figure.suptitle(_title(scenario, round_index, outcome))
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _draw_panel(axes: Any, panel: _Panel, member: BoolArray) -> None:
+    """Draw the bars of one panel."""
+    room = (_RIGHT - _LEFT) * axes.figure.get_figwidth() * 72  # [pt]
+    width = max(0.8 * room / member.size, 1.0)
+    # The cohort last, in front of the others.
+    for color, own in ((_OTHERS, ~member), (_COHORT, member)):
+        devices = np.repeat(np.flatnonzero(own), 3)  # three points for each bar
+        ends = panel.values[devices]
+        ends[::3] = panel.bottom
+        ends[2::3] = np.nan  # a gap in the line, which is faster than a line for each bar
+        axes.plot(devices, ends, color=color, lw=width, solid_capstyle="butt", snap=True)
+    axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
+    axes.yaxis.set_label_coords(-0.055, 0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _mark(axes: Any, cohort: IntArray) -> None:
+    """Mark the cohort above the first panel."""
+    above = axes.get_xaxis_transform()
+    axes.plot(cohort, 0 * cohort + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
 
 
 def _panels(
@@ -109,17 +115,9 @@ def _panels(
     label = "sampling q"
     selection = nothing
     if decision is not None and outcome is not None:
-        decision = decision.of_shape(nothing.shape)
         f = decision.f / 1e9
         p = decision.p
-        if decision.q is not None:
-            selection = decision.q if outcome.q is None else outcome.q
-        elif decision.bandwidth is not None:
-            label = "band b [kHz]"
-            selection = np.where(member, decision.bandwidth, 0.0) / 1e3
-        else:
-            label = "chosen"
-            selection = member.astype(np.float64)
+        label, selection = _selection(decision, outcome, member)
     return [
         _Panel("gain h", observation["channel_gain"], most, least, "log"),
         _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
@@ -127,6 +125,15 @@ def _panels(
         _Panel("CPU f [GHz]", f, 1.05 * float(scenario.f_max.max()) / 1e9),
         _Panel("power p [W]", p, 1.05 * float(scenario.p_max.max())),
     ]
+
+
+def _selection(decision: Allocation, outcome: Round, member: BoolArray) -> tuple[str, FloatArray]:
+    """The name and the values of the panel that shows how devices were selected."""
+    if decision.q is not None:
+        return "sampling q", decision.q if outcome.q is None else outcome.q
+    if decision.bandwidth is not None:
+        return "band b [kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
+    return "chosen", member.astype(np.float64)
 
 
 def _round_up(largest: float) -> float:

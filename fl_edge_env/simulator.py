@@ -38,12 +38,9 @@ class Simulator:
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
         self._scenario = scenario
-        # Random numbers are drawn ahead: a block holds a few rounds of all systems.
         numbers = max(scenario.num_devices, scenario.cohort_size)
         most = _MOST_NUMBERS // numbers
         batch = () if num_envs is None else (positive_integer("num_envs", num_envs, most),)
-        ahead = min(_BLOCK_NUMBERS, _AHEAD_NUMBERS // (num_envs or 1))
-        rounds = max(1, min(scenario.num_rounds + 1, ahead // numbers))
         devices = (*batch, scenario.num_devices)
         self.queue = np.zeros(devices)
         self.participation_queue = np.zeros(devices) if scenario.objective == "outcome" else None
@@ -52,15 +49,21 @@ class Simulator:
         self._indices = list(np.ndindex(batch))
         self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [Streams(scenario) for _ in self._indices]
-        block = (rounds, *devices)
+        ahead = min(_BLOCK_NUMBERS, _AHEAD_NUMBERS // (num_envs or 1))
+        self._make_blocks(max(1, min(scenario.num_rounds + 1, ahead // numbers)), batch)
+        # Without full CSI: the gains the server knows, and their age in rounds.
+        self._known_gain = np.ones(devices)
+        self._age = np.ones(devices) if scenario.csi == "participants" else None
+
+    def _make_blocks(self, rounds: int, batch: tuple[int, ...]) -> None:
+        """Make room for random numbers drawn ahead: for a few rounds of all systems."""
+        scenario = self.scenario
+        block = (rounds, *batch, scenario.num_devices)
         self._block_gains = np.ones(block)
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
         self._block_available = np.ones(block, dtype=np.bool_) if scenario.drops_out else None
         self._block_uploads = np.zeros(block) if scenario.upload_failure > 0 else None
         self._position = 0
-        # Without full CSI: the gains the server knows, and their age in rounds.
-        self._known_gain = np.ones(devices)
-        self._age = np.ones(devices) if scenario.csi == "participants" else None
 
     @property
     def scenario(self) -> Scenario:
@@ -120,36 +123,44 @@ class Simulator:
         `mask`, bool of shape (B,), selects the systems to reset, by default all. Raises
         `ValueError` if the number of seeds or the mask is wrong.
         """
+        if len(seeds) != len(self._indices):
+            raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
+        systems = self._masked(mask)
+        if len(systems) == len(self._indices):
+            self._position = 0
+        for system in systems:
+            self._start(system, seeds[system])
+
+    def _masked(self, mask: BoolArray | None) -> list[int]:
+        """The systems that a mask selects, all of them without one."""
+        if mask is None:
+            return [*range(len(self._indices))]
         check_unmasked("reset_mask", mask)
-        chosen = (
-            np.ones_like(self.round_index, dtype=np.bool_) if mask is None else np.asarray(mask)
-        )
+        chosen = np.asarray(mask)
         if chosen.shape != self.round_index.shape or chosen.dtype != np.bool_ or not chosen.any():
             raise ValueError(
                 f"reset_mask must be a bool array of shape {self.round_index.shape} with at "
                 f"least one True, got {mask!r}"
             )
-        systems = np.flatnonzero(chosen).tolist()
-        if len(seeds) != len(self._indices):
-            raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
-        if len(systems) == len(self._indices):
-            self._position = 0
-        for system in systems:
-            index = self._indices[system]
-            stream = self._streams[system]
-            stream.start_episode(seeds[system])
-            if self.scenario.csi == "delayed":
-                # An unplayed round supplies the first observation.
-                self._known_gain[index] = stream.next_rounds(1).gains[-1]
-            self._fill_block(system)
-            self.queue[index] = 0.0
-            if self.participation_queue is not None:
-                self.participation_queue[index] = 0.0
-            if self._age is not None:
-                self._known_gain[index] = self.scenario.channel.mean
-                self._age[index] = NEVER_MEASURED
-            self.round_index[index] = 0
-            self.elapsed_time[index] = 0.0
+        return np.flatnonzero(chosen).tolist()
+
+    def _start(self, system: int, seed: int | None) -> None:
+        """Start an episode of one system."""
+        index = self._indices[system]
+        stream = self._streams[system]
+        stream.start_episode(seed)
+        if self.scenario.csi == "delayed":
+            # An unplayed round supplies the first observation.
+            self._known_gain[index] = stream.next_rounds(1).gains[-1]
+        self._fill_block(system)
+        self.queue[index] = 0.0
+        if self.participation_queue is not None:
+            self.participation_queue[index] = 0.0
+        if self._age is not None:
+            self._known_gain[index] = self.scenario.channel.mean
+            self._age[index] = NEVER_MEASURED
+        self.round_index[index] = 0
+        self.elapsed_time[index] = 0.0
 
     def training_seed(self) -> np.random.SeedSequence:
         """Seed of the training stream in the current episode of the first system."""
@@ -178,7 +189,7 @@ class Simulator:
         """Play one round; the decision's fields have shape (B, N), or (N,) for a single system.
 
         Raises `ValueError` if the decision is invalid in this scenario, or names an unavailable
-        device. With `checked` it is one returned by `decode_action`, which needs no check.
+        device. With `checked` the decision was validated before, or `decode_action` returned it.
         """
         scenario = self.scenario
         if not checked:
@@ -194,14 +205,7 @@ class Simulator:
             participates, fields = self._sampled(decision.q, device_time, device_energy, available)
         in_time = participates if late is None else participates & ~late
         fields |= self._objective(fields, in_time)
-        if self.participation_queue is not None or scenario.csi == "participants":
-            # The realised energy: it is what counts, or all that the server knows.
-            excess = fields["energy_spent"] - scenario.energy_budget_j
-        else:
-            excess = fields["energy_expected"] - scenario.energy_budget_j
-        self.queue = lyapunov.next_queue(self.queue, excess)
-        if self.participation_queue is not None:
-            self.participation_queue += lyapunov.participation_target(scenario) - in_time
+        self._update_queues(fields, in_time)
         outcome = Round(
             **fields,
             device_time=device_time,
@@ -277,6 +281,16 @@ class Simulator:
         if error is not None:
             terms["reward_sampling_error"] = -scenario.V * scenario.lambda_ * error
         return terms | {"reward_drift": -terms["drift"]}
+
+    def _update_queues(self, fields: Mapping[str, Any], in_time: BoolArray) -> None:
+        """Add the round to the queues of energy and, if it has them, of participation."""
+        scenario = self.scenario
+        # The realised energy if it is what counts, or all that the server knows.
+        realised = self.participation_queue is not None or scenario.csi == "participants"
+        energy = fields["energy_spent" if realised else "energy_expected"]
+        self.queue = lyapunov.next_queue(self.queue, energy - scenario.energy_budget_j)
+        if self.participation_queue is not None:
+            self.participation_queue += lyapunov.participation_target(scenario) - in_time
 
     def _failed(self, in_time: BoolArray) -> BoolArray | None:
         """Devices whose upload failed; None in scenarios without failures."""

@@ -30,7 +30,7 @@ class FrozenTask(NamedTuple):
     f, p : float
         Frequency [Hz] and power [W] of the best static policy.
     static : float
-        Its mean measure over ``SEEDS``.
+        Mean measure of the static policy over ``SEEDS``.
     bound : float
         A lower bound on the mean measure of every policy: 0, or the distance of the bound for
         policies that know the past only, averaged over ``SEEDS``.

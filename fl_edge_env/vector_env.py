@@ -138,31 +138,44 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
         the round just played, with Gymnasium's masks under ``_name``; in same-step mode also
         ``final_obs`` and ``final_info`` of the episodes that ended.
         """
-        finished = self.simulator.done
-        restarting = bool(finished.any())
+        observation, reward, terminated, truncated, info = super().step(actions)
+        if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            info |= self._finals(observation, read_only(truncated.copy()))
+            self.simulator.reset([None] * self.num_envs, truncated)
+            observation = self.simulator.observe()
+        return observation, reward, terminated, truncated, info
+
+    def _check_under_way(self) -> None:
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        if not self._started.all() or (restarting and not next_step):
+        if not self._started.all() or (self.simulator.done.any() and not next_step):
             raise gym.error.ResetNeeded(
                 "a sub-environment has no episode under way: call reset() before step()"
             )
-        _, outcome = self._play(actions)
-        self._last_round = outcome
-        reward = np.where(finished, 0.0, outcome.reward)
-        info = _masked(outcome, ~finished)
-        if restarting:  # in next-step mode: the round they have just played is discarded
-            self.simulator.reset([None] * self.num_envs, finished)
-        truncated = self.simulator.done
-        if truncated.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            final_observation = self.simulator.observe()
-            self.simulator.reset([None] * self.num_envs, truncated)
-            ended = read_only(truncated.copy())
-            info["final_info"] = _masked(outcome, ended)
-            info["final_obs"] = np.full(self.num_envs, None, dtype=object)
-            for index in np.flatnonzero(truncated):
-                info["final_obs"][index] = {k: v[index] for k, v in final_observation.items()}
-            info["_final_info"] = info["_final_obs"] = ended
-        terminated = np.zeros(self.num_envs, dtype=np.bool_)
-        return self.simulator.observe(), reward, terminated, truncated, info
+
+    def _play(self, decision: Allocation) -> Round:
+        self._restarting = self.simulator.done
+        outcome = super()._play(decision)
+        if self._restarting.any():  # in next-step mode: the round just played is discarded
+            self.simulator.reset([None] * self.num_envs, self._restarting)
+        return outcome
+
+    def _reward(self, outcome: Round) -> FloatArray:
+        return np.where(self._restarting, 0.0, outcome.reward)
+
+    def _info(self, outcome: Round) -> dict[str, Any]:
+        return _masked(outcome, ~self._restarting)
+
+    def _finals(self, observation: Observation, ended: BoolArray) -> dict[str, Any]:
+        """The entries of the info for the episodes that have ended in this step."""
+        last = np.full(self.num_envs, None, dtype=object)
+        for index in np.flatnonzero(ended):
+            last[index] = {name: values[index] for name, values in observation.items()}
+        return {
+            "final_info": _masked(self.last_round, ended),
+            "final_obs": last,
+            "_final_info": ended,
+            "_final_obs": ended,
+        }
 
 
 def _masked(outcome: Round, mask: BoolArray) -> dict[str, Any]:

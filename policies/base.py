@@ -94,7 +94,7 @@ class Policy(Named):
         Returns
         -------
         Allocation
-            Its fields have the observation's shape or broadcast to it.
+            A decision whose fields have the observation's shape or broadcast to it.
         """
 
     def reset(self, seed: int | Sequence[int]) -> None:

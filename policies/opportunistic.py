@@ -115,7 +115,7 @@ class Opportunistic(Policy):
     def decide(self, observation: Observed) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`.
 
-        Its own prices replace the observation's queues, which are ignored.
+        The policy's own prices replace the observation's queues, which are ignored.
         """
         gain, _ = gains_and_queues(observation)
         self.solution = solve_round(
@@ -137,7 +137,7 @@ class Opportunistic(Policy):
 def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     """Time [s] by which a participation within the budget raises the cost of the device's next one.
 
-    It is a tenth of the mean round time at the prices, divided by the square root of a device's
+    The jump is a tenth of the mean round time at the prices, divided by the square root of a device's
     participations in an episode. Larger steps lengthen a run. Steps half as large shorten it by at
     most about 1 %, but then phones with 4-bit uploads are over budget.
     """

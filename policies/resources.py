@@ -133,8 +133,6 @@ def share_band(
     ndarray, shape (..., N)
         Bandwidths [Hz]; zero outside the cohort.
     """
-    from scipy.special import lambertw  # here, because it takes a tenth of a second to import
-
     gain, f, p = np.broadcast_arrays(
         *(real_array("channel_gain, f and p", value) for value in (channel_gain, f, p))
     )
@@ -153,11 +151,7 @@ def share_band(
     # The total bandwidth is convex in the end, so Newton's method converges from the left.
     for _ in range(_MOST_STEPS):
         rate = least / np.where(named, end - ready, 2.0 * least)  # ln(1 + x) / x
-        gap = 1.0 - rate
-        exact = -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
-        x = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
-        for _ in range(2):  # for small x, Lambert's function loses half of its digits
-            x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)
+        x = _ratio_of(rate)
         share = np.where(named, snr / x, 0.0)
         slope = np.where(named, share * rate / ((1.0 / (1.0 + x) - rate) * (end - ready)), 0.0)
         total = share.sum(axis=-1, keepdims=True)
@@ -170,6 +164,18 @@ def share_band(
     bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is for -1
     np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
     return bandwidth[..., :-1]
+
+
+def _ratio_of(rate: FloatArray) -> FloatArray:
+    """The x at which ``ln(1 + x) / x`` is the rate, below 1."""
+    from scipy.special import lambertw  # here, because it takes a tenth of a second to import
+
+    gap = 1.0 - rate
+    exact = -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
+    x: FloatArray = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
+    for _ in range(2):  # for small x, Lambert's function loses half of its digits
+        x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)
+    return x
 
 
 def _dynamic(

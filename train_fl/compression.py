@@ -43,7 +43,7 @@ class Compressor(ABC):
     Attributes
     ----------
     error_feedback : bool
-        Whether a device adds the residual of its earlier updates to each update (Stich et al.,
+        True if devices add the residual of their earlier updates to each update (Stich et al.,
         "Sparsified SGD with memory", NeurIPS 2018).
     """
 
@@ -224,22 +224,26 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
         )
     with user_errors(name):
         decoded: list[Any] = [compressor.decode(data, shapes) for data in (first, again)]
-    back, back_again = decoded
-    if not isinstance(back, list) or len(back) != len(shapes):
-        raise ValueError(f"{name} must decode to a list of {len(shapes)} arrays, got {back!r}")
-    for part, shape in zip(back, shapes, strict=True):
+    _check_decoded(name, decoded[0], shapes)
+    if not all(map(np.array_equal, *decoded)):
+        raise ValueError(
+            f"{name} gives different results for the same update and stream: it must draw only "
+            "from the rng that encode is given, and keep no state"
+        )
+    return len(first)
+
+
+def _check_decoded(name: str, decoded: Any, shapes: Sequence[Shape]) -> None:
+    """Raise `ValueError` unless these are finite float32 arrays of the shapes."""
+    if not isinstance(decoded, list) or len(decoded) != len(shapes):
+        raise ValueError(f"{name} must decode to a list of {len(shapes)} arrays, got {decoded!r}")
+    for part, shape in zip(decoded, shapes, strict=True):
         kind = getattr(part, "dtype", type(part).__name__)
         if np.shape(part) != shape or kind != np.float32 or not np.isfinite(part).all():
             raise ValueError(
                 f"{name} must decode to finite float32 of shape {shape}, got {kind} of shape "
                 f"{np.shape(part)}"
             )
-    if not all(map(np.array_equal, back, back_again)):
-        raise ValueError(
-            f"{name} gives different results for the same update and stream: it must draw only "
-            "from the rng that encode is given, and keep no state"
-        )
-    return len(first)
 
 
 def _flat(update: Update) -> Float32Array:

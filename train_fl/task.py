@@ -285,7 +285,7 @@ def make_task(
         by speed, such as `Scenario.f_max`.
     model : str or callable, optional
         The network's name, or a class or function without arguments that makes a network (see
-        `train_fl.models.check_network`), with initial parameters from global generators. By default
+        `train_fl.models.check_maker`), with initial parameters from global generators. By default
         the data set's network.
     server : str or ServerOptimizer
         A server optimiser or its name; see `train_fl.server`.
@@ -362,7 +362,7 @@ def make_task(
         draw if seed is None and training.partition != "writer" else None,
         compression,
     )
-    check_maker(make_model, *dataset.examples(), classes)
+    check_maker(make_model, dataset.examples(), classes)
     dataset.check_augment()
     return task
 

@@ -128,23 +128,17 @@ class TrainingWrapper(
             self, _disable_deepcopy=True, task=task, **reports, **options
         )
         gym.Wrapper.__init__(self, env)
-        if not isinstance(env.unwrapped, FLEdgeEnv):
-            raise ValueError(f"env must be an FLEdge environment, got {env.unwrapped!r}")
-        if env.has_wrapper_attr("task"):
-            raise ValueError(
-                f"env must not train already, got {env}: wrap its unwrapped environment"
-            )
+        self._base = _base_env(env)
         if not isinstance(task, Task):
             raise ValueError(
                 f"task must be a Task, got {task!r}: use make_task, for example "
-                f'make_task("digits", num_devices={env.unwrapped.scenario.num_devices})'
+                f'make_task("digits", num_devices={self.scenario.num_devices})'
             )
-        self._base = env.unwrapped
         check_keywords("TrainingWrapper", options, *reports)
         for name, value in reports.items():
             check_flag(name, value)
         task.check_fit(self.scenario)
-        self._task = self._given = task
+        self._task = self._base_task = task
         self._uploads = task.uploads(self.scenario)
         self._broadcast = self._uploads._replace(
             compressor=make_compressor(self.scenario.download_compression)
@@ -239,8 +233,8 @@ class TrainingWrapper(
     def _begin(self) -> dict[str, Any]:
         """Start training; return the training entries of a reset's info."""
         self._seeds = TrainingSeeds.of(self._base.training_seed)
-        if self._given.split is not None:
-            self._task = self._given.episode(self._seeds.split)
+        if self._base_task.split is not None:
+            self._task = self._base_task.episode(self._seeds.split)
             self._take_data()
         model = self.task.initial_model(self._seeds.model).to(self._device)
         self._trainer = LocalTrainer(model, self._options)
@@ -265,13 +259,8 @@ class TrainingWrapper(
         received = self._received(number)
         info = self._gradients(trained, received)
         reports = self._losses(trained, received)
-        padded = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
+        padded, losses = self._train_cohort(trained, number, received)
         client_updates = padded[: len(trained)]
-        losses = np.empty(len(trained))
-        for index, device in enumerate(trained):
-            client_updates[index], losses[index] = self._train(device, number - 1, received)
-            if torch.isfinite(client_updates[index]).all():
-                self._upload(client_updates[index], device, number)
         reports["update_norms"] = np.zeros(self.scenario.num_devices)
         reports["update_norms"][trained] = norms_of(client_updates)
         skipped = self._skip_non_finite(reports, number)
@@ -279,10 +268,7 @@ class TrainingWrapper(
         if skipped.any():
             kept = client_updates[torch.from_numpy(~skipped[trained])]
             client_updates = padded.zero_()[: len(kept)].copy_(kept)
-        server = self.task.server
-        balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
-        weights = (arriving.weight * balance)[participants]
-        apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
+        self._aggregate(client_updates, arriving.weight, participants, number)
         if last or number % self._options.eval_every == 0:
             info |= self._evaluate()
         info |= reports | self._mean_loss(losses, trained)
@@ -291,6 +277,30 @@ class TrainingWrapper(
             "skipped": skipped,
             "client_updates": _to_numpy(padded),
         }
+
+    def _train_cohort(
+        self, devices: IntArray, number: int, received: Tensor
+    ) -> tuple[Tensor, FloatArray]:
+        """The updates that the server receives, and the mean losses of the devices.
+
+        A row for each device, then zeros, shape (K, d).
+        """
+        updates = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
+        losses = np.empty(len(devices))
+        for index, device in enumerate(devices):
+            updates[index], losses[index] = self._train(device, number - 1, received)
+            if torch.isfinite(updates[index]).all():
+                self._upload(updates[index], device, number)
+        return updates, losses
+
+    def _aggregate(
+        self, updates: Tensor, weight: FloatArray, participants: IntArray, number: int
+    ) -> None:
+        """Step the global model by the participants' updates."""
+        server = self.task.server
+        balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
+        weights = (weight * balance)[participants]
+        apply_contributions(self._parameters, updates, weights, server, self._kept, number)
 
     def _first_norms(self, devices: IntArray) -> FloatArray:
         """Norms of the devices' first-round updates before compression, shape (k,)."""
@@ -384,6 +394,16 @@ class TrainingWrapper(
             return {}
         gradients = (self._trainer.gradient(received, *self._data[n]) for n in devices)
         return {"gradient_distance": self._distances.update(devices, gradients)}
+
+
+def _base_env(env: gym.Env[Any, Any]) -> FLEdgeEnv:
+    """The environment inside the wrappers; `ValueError` if it is none or already trains."""
+    base = env.unwrapped
+    if not isinstance(base, FLEdgeEnv):
+        raise ValueError(f"env must be an FLEdge environment, got {base!r}")
+    if env.has_wrapper_attr("task"):
+        raise ValueError(f"env must not train already, got {env}: wrap its unwrapped environment")
+    return base
 
 
 def device_accuracy(

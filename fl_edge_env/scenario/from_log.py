@@ -24,6 +24,7 @@ binds. All else is as in the paper's CIFAR-10 system.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from fl_edge_env.channels.uplink import LEAST_DEVIATION, MOST_DEVIATION, UplinkC
 from fl_edge_env.checks import POSITIVE, per_device, positive_integer
 from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.tables import COUNTED, read_table
+from fl_edge_env.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +54,7 @@ _WHOLE = 0.98
 def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[str, Any]:
     """Return the fields of the scenario of a log; see `fl_edge_env.Scenario.from_log`."""
     table = _read(user_path(path))
-    table["cycles"] = _FREQUENCY_HZ * table["train_s"] / (table["samples"] * table["epochs"])
-    table["rate"] = 8.0 * table["bytes_up"] / table["up_s"]
-    medians = table.groupby("device", observed=True).median()
-    samples, epochs, cycles, rate = (
-        medians[name].fillna(medians[name].median()).to_numpy()
-        for name in ("samples", "epochs", "cycles", "rate")
-    )
+    samples, epochs, cycles, rate = _medians(table)
     model_bits = 32.0 * table["parameters"].iloc[0]
     sent_bits = 8.0 * table["bytes_up"].median()
     compressed = sent_bits < _WHOLE * model_bits
@@ -93,6 +89,15 @@ def system_of_log(path: str | Path, cohort_size: Any, capacitance: Any) -> dict[
         "channel": channel,
         "compression": f"bits:{upload_bits}" if compressed else "none",
     }
+
+
+def _medians(table: pd.DataFrame) -> Iterator[FloatArray]:
+    """Each device's median samples, epochs, cycles of a sample and upload rate, which it adds."""
+    table["cycles"] = _FREQUENCY_HZ * table["train_s"] / (table["samples"] * table["epochs"])
+    table["rate"] = 8.0 * table["bytes_up"] / table["up_s"]
+    medians = table.groupby("device", observed=True).median()
+    for name in ("samples", "epochs", "cycles", "rate"):
+        yield medians[name].fillna(medians[name].median()).to_numpy()
 
 
 def _relative_deviation(table: pd.DataFrame) -> float:

@@ -133,7 +133,7 @@ class Scenario:
         this fraction of the parameters, with the largest updates; or ``"bits:48720"``, the upload
         size of a user-defined compressor. See `upload_bits` and `train_fl.compression`.
     download_compression : str
-        The same for the model that the server sends; ``"none"`` or ``"qsgd"``.
+        How the model that the server sends is compressed: ``"none"`` or ``"qsgd:8"``.
     model_tensors : int
         Number of parameter tensors in the model.
     overhead_s : float, (N,)
@@ -198,24 +198,41 @@ class Scenario:
     overhead_s: PerDevice = 0.0
 
     def __post_init__(self) -> None:
+        values = vars(self)  # which can be set although the dataclass is frozen
         if self.noise_power_w is None and self.noise_density_w_hz is None:
-            self._set("noise_power_w", _NOISE_POWER_W)
+            values["noise_power_w"] = _NOISE_POWER_W
         for each in dataclasses.fields(self):
-            name = each.name
-            value = getattr(self, name)
-            if name == "num_samples" and value is None:
-                value = presets.CIFAR10_SAMPLES / self.num_devices
-            allowed = _RANGES.get(name, POSITIVE)
-            if name in ("num_devices", "cohort_size"):
-                self._set(name, presets.check_number(value, name))
-            elif each.type == "int":
-                self._set(name, positive_integer(name, value))
-            elif each.type == "PerDevice":
-                self._set(name, per_device(name, value, self.num_devices, allowed))
-            elif each.type == "float" or (each.type == "Any" and value is not None):
-                self._set(name, number_in(allowed, name, value))
-            elif name in _WORDS:
-                one_of(name, value, _WORDS[name])
+            values[each.name] = self._checked(each.name, each.type)
+        self._check_pairs()
+        values["_given"] = {n: values[n] for n in ("lambda_", "V", "noise_power_w")}
+        if self.noise_density_w_hz is not None:
+            noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
+            name = "noise_density_w_hz * bandwidth_hz / cohort_size"
+            values["noise_power_w"] = number_in(POSITIVE, name, noise)
+        if isinstance(self.channel, str | dict):
+            values["channel"] = toml.make_channel(self.channel)
+        check_channel(self.channel, self.num_devices)
+        check_finite(self, self.channel.gain_min)  # with the sizes of what is sent
+        values["lambda_"], values["V"] = calibrate(self, lambda_=self.lambda_, V=self.V)
+
+    def _checked(self, name: str, kind: Any) -> Any:
+        """Return a field's value as it is kept; `ValueError` if it is wrong by itself."""
+        value = getattr(self, name)
+        if name in ("num_devices", "cohort_size"):
+            return presets.check_number(value, name)
+        if name == "num_samples" and value is None:
+            value = presets.CIFAR10_SAMPLES / self.num_devices
+        allowed = _RANGES.get(name, POSITIVE)
+        if kind == "int":
+            return positive_integer(name, value)
+        if kind == "PerDevice":
+            return per_device(name, value, self.num_devices, allowed)
+        if kind == "float" or (kind == "Any" and value is not None):
+            return number_in(allowed, name, value)
+        return one_of(name, value, _WORDS[name]) if name in _WORDS else value
+
+    def _check_pairs(self) -> None:
+        """Raise `ValueError` if two fields exclude each other."""
         for name, other in _EITHER.items():
             one = getattr(self, name)
             instead = getattr(self, other)
@@ -224,31 +241,14 @@ class Scenario:
                     f"{name} replaces {other}: give one of them, got {name} = {one} and "
                     f"{other} = {instead}"
                 )
-        self._set("_given", {n: getattr(self, n) for n in ("lambda_", "V", "noise_power_w")})
-        if self.noise_density_w_hz is not None:
-            noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
-            name = "noise_density_w_hz * bandwidth_hz / cohort_size"
-            self._set("noise_power_w", number_in(POSITIVE, name, noise))
         for low, high in (("f_min", "f_max"), ("p_min", "p_max")):
-            wrong = getattr(self, low) > getattr(self, high)
+            ends = getattr(self, low), getattr(self, high)
+            wrong = ends[0] > ends[1]
             if wrong.any():
-                got = " and ".join(_show(getattr(self, name)) for name in (low, high))
                 raise ValueError(
-                    f"{low} must not exceed {high}, got {got}, first at device "
-                    f"{int(wrong.argmax())}"
+                    f"{low} must not exceed {high}, got {_show(ends[0])} and {_show(ends[1])}, "
+                    f"first at device {int(wrong.argmax())}"
                 )
-        if isinstance(self.channel, str | dict):
-            self._set("channel", toml.make_channel(self.channel))
-        check_channel(self.channel, self.num_devices)
-        for name in ("compression", "download_compression"):
-            sent_bits(name, getattr(self, name), self.model_bits, self.model_tensors)
-        check_finite(self, self.channel.gain_min)
-        lambda_, V = calibrate(self, lambda_=self.lambda_, V=self.V)
-        self._set("lambda_", lambda_)
-        self._set("V", V)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
 
     @classmethod
     def preset(cls, name: str, /, **fields: Any) -> Scenario:

@@ -9,6 +9,7 @@ import numpy as np
 from fl_edge_env.checks import natural_number, one_of, real_array
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
+from fl_edge_env.typing import FloatArray
 
 # Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
 HARDWARE_TIERS: tuple[Mapping[str, float], ...] = (
@@ -58,14 +59,9 @@ def with_tiers(
     mappings = isinstance(tiers, Sequence) and all(isinstance(each, Mapping) for each in tiers)
     if not mappings or not tiers:
         raise ValueError(f"tiers must be one or more mappings of field to factor, got {tiers!r}")
-    odds = np.ones(len(tiers)) if shares is None else real_array("shares", shares)
-    if odds.shape != (len(tiers),) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
-        raise ValueError(
-            f"shares must be {len(tiers)} numbers of at least zero, one for each tier, "
-            f"got {shares!r}"
-        )
     natural_number("seed", seed)
-    tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
+    odds = _odds(len(tiers), shares)
+    tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds)
     fields = {}
     for name in sorted({name for factors in tiers for name in factors}):
         if name not in scenario.per_device_fields:
@@ -75,6 +71,16 @@ def with_tiers(
         factors = real_array(f"the factors on {name}", [each.get(name, 1.0) for each in tiers])
         fields[name] = getattr(scenario, name) * factors[tier]
     return scenario.replace(**fields)
+
+
+def _odds(count: int, shares: Sequence[float] | None) -> FloatArray:
+    """The probability of each tier, from their shares."""
+    odds = np.ones(count) if shares is None else real_array("shares", shares)
+    if odds.shape != (count,) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
+        raise ValueError(
+            f"shares must be {count} numbers of at least zero, one for each tier, got {shares!r}"
+        )
+    return odds / odds.sum()
 
 
 def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:

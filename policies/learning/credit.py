@@ -36,23 +36,27 @@ def difference_reward(
     time, energy, _ = physics.by_deadline(channel_gain, allocation.f, allocation.p, scenario)
     default = physics.by_deadline(channel_gain, scenario.f_mid, scenario.p_mid, scenario)
     # Row n of an (N, N) array is the alternative of device n.
+    reward: FloatArray = lyapunov.objective(
+        _with_diagonal(time, default[0]),
+        _with_diagonal(energy, default[1]),
+        queue,
+        _alternatives(q, available),
+        scenario,
+        available,
+    ) - lyapunov.objective(time, energy, queue, q, scenario, available)
+    return reward if available is None else np.where(available, reward, 0.0)
+
+
+def _alternatives(q: FloatArray, available: BoolArray | None) -> FloatArray:
+    """The q of all devices in each device's alternative, shape (N, N)."""
     if available is None:
-        uniform = np.full(q.shape, 1.0 / scenario.num_devices)
+        uniform = np.full(q.shape, 1.0 / q.size)
     else:
         uniform = np.where(available, 1.0 / np.count_nonzero(available), 0.0)
     # ``1 - q`` to full precision, even if one device has almost all of q.
     rest = np.where(q < 0.5, 1.0 - q, _with_diagonal(q, np.zeros(q.shape)).sum(axis=-1))
     rest = np.maximum(rest, np.finfo(np.float64).tiny)  # a single device has no others
-    instead = _with_diagonal(q, uniform, (1.0 - uniform) / rest)
-    reward: FloatArray = lyapunov.objective(
-        _with_diagonal(time, default[0]),
-        _with_diagonal(energy, default[1]),
-        queue,
-        instead,
-        scenario,
-        available,
-    ) - lyapunov.objective(time, energy, queue, q, scenario, available)
-    return reward if available is None else np.where(available, reward, 0.0)
+    return _with_diagonal(q, uniform, (1.0 - uniform) / rest)
 
 
 def _with_diagonal(

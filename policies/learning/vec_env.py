@@ -111,13 +111,18 @@ class BatchVecEnv(VecEnv):
             reward = self._differences(*before, info)
         else:
             reward = np.repeat(reward, self._rows_each)
+        done = np.repeat(truncated, self._rows_each)
+        infos = self._infos(truncated, info)
+        return self._seen(observation), reward.astype(np.float32), done, infos
+
+    def _infos(self, truncated: BoolArray, info: dict[str, Any]) -> list[dict[str, Any]]:
+        """The info of each row, with its last observation if the episode has ended."""
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for system in np.flatnonzero(truncated).tolist():
             ends = self._seen(info["final_obs"][system][np.newaxis])
             for row, end in enumerate(ends, system * self._rows_each):
                 infos[row] = {"terminal_observation": end, "TimeLimit.truncated": True}
-        done = np.repeat(truncated, self._rows_each)
-        return self._seen(observation), reward.astype(np.float32), done, infos
+        return infos
 
     def _seen(self, observation: Float32Array) -> Float32Array:
         """Flat observations of systems, shape (B, N F), as rows."""

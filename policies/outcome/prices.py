@@ -170,7 +170,7 @@ def _head_start(
 ) -> FloatArray:
     """Heuristic extra price for the participation of slow devices [s].
 
-    It is the excess of a device's time over the median device's in the best fraction rho of its
+    The price is the excess of a device's time over the median device's in the best fraction rho of its
     rounds, divided among the K devices of a round.
     """
     rounds = min(_BATCH, max(_LEAST_BATCH, _HEAD_START_NUMBERS // scenario.num_devices))
@@ -265,7 +265,7 @@ def _is_settled(
     groups: IntArray,
     scenario: Scenario,
 ) -> bool:
-    """Whether the averaged iterates meet the constraints, up to sampling error.
+    """True if the averaged iterates meet the constraints, up to sampling error.
 
     Unspent energy is weighted by its price, relative to the highest price.
     """

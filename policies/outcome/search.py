@@ -183,7 +183,7 @@ def select(
 def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> float:
     """The best deadline for the last selected cohort; the search starts at tau.
 
-    It is at most ``latest``, which the whole cohort can meet. At an optimum below ``latest`` the
+    The deadline is at most ``latest``, which the whole cohort can meet. At an optimum below ``latest`` the
     energy that the cohort saves by a second more is worth V. Newton's method solves for this worth
     to the power -1/3, which is nearly linear, and exactly linear without uploads.
     """
@@ -319,7 +319,7 @@ def _reach_right(
 def _reach_left(
     at: float, end: float, goal: float, aim: float, problem: Problem
 ) -> tuple[float, float]:
-    """The same to the left, where no further devices can finish."""
+    """`_reach_right` to the left, where no further devices can finish."""
     for _ in range(100):
         far, slope, _ = select(end, at, at, problem)
         if far >= goal:

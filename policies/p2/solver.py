@@ -38,7 +38,7 @@ class P2Solution:
     f, p, q : ndarray, shape (N,) or (B, N)
         The decision: frequencies [Hz], powers [W] and sampling probabilities.
     objective : float or ndarray, shape (B,)
-        Its drift-plus-penalty [J^2].
+        Drift-plus-penalty of the decision [J^2].
     """
 
     f: FloatArray
@@ -51,7 +51,7 @@ class P2Solution:
     def lower_bound(self) -> float | FloatArray:
         """A lower bound on P2's optimal value [J^2], computed on first access.
 
-        It is the largest value found of the Lagrangian dual of ``sum q = 1``, which minimises over
+        The bound is the largest value found of the Lagrangian dual of ``sum q = 1``, which minimises over
         each device's (f, p, q) globally. If P2 is not convex, this may leave a gap of up to a
         quarter of the objective. The duals of parts of P2, split by the range of the largest q_n,
         then raise the bound. It is proven to be a lower bound, but may be below the optimum.

@@ -99,14 +99,10 @@ class Oort(Selector):
         """Explore and exploit; see `Selector.select`."""
         if candidates.time.ndim != 1:
             raise ValueError("Oort decides one system at a time, as training does")
-        count = min(self.scenario.cohort_size, int(candidates.available.sum()))
         seen = self.memory["last_round"] > 0
         new = candidates.available & ~seen
         known = candidates.available & seen
-        explore = max(_EXPLORE * _EXPLORE_DECAY ** int(self.memory["number"]), _LEAST_EXPLORE)
-        exploited = min(count - max(int(count * explore), 1), int(known.sum()))
-        exploited = max(exploited, count - int(new.sum()))
-        explored = count - exploited
+        explored, exploited = self._slots(int(new.sum()), int(known.sum()))
         odds = self.memory["utility"] * self.slowness(candidates)
         chosen = _drawn(odds, new, _SAMPLE_WINDOW * explored, explored, candidates)
         if not exploited:
@@ -116,6 +112,14 @@ class Oort(Selector):
         admitted = np.sum(best >= _CUT_OFF * best[min(exploited, best.size - 1)])
         pool = max(int(admitted), _POOL * exploited + 1)
         return np.concatenate([_drawn(score, known, pool, exploited, candidates), chosen])
+
+    def _slots(self, new: int, known: int) -> tuple[int, int]:
+        """Slots of the cohort for new and for known devices, of which this many are available."""
+        count = min(self.scenario.cohort_size, new + known)
+        explore = max(_EXPLORE * _EXPLORE_DECAY ** int(self.memory["number"]), _LEAST_EXPLORE)
+        exploited = min(count - max(int(count * explore), 1), known)
+        exploited = max(exploited, count - new)
+        return count - exploited, exploited
 
     def slowness(self, candidates: Candidates) -> FloatArray:
         """Factors that lower the scores of slow devices, shape (N,); 1 for fast devices."""

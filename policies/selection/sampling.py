@@ -129,6 +129,14 @@ def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float)
         too_far = (shortest - distance) * (share + constant) < mean_time * constant
         low = np.where(too_far, low, distance)
         high = np.where(too_far, distance, high)
+    return _with_fastest(at(high), time, error, constant, shortest)
+
+
+def _with_fastest(
+    q: FloatArray, time: FloatArray, error: FloatArray, constant: float, shortest: FloatArray
+) -> FloatArray:
+    """The minimum with the fastest device without error where one is used, and otherwise `q`."""
+    counts = error > 0
     free = np.where(counts, np.inf, time)
     least = free.min(axis=-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -136,4 +144,4 @@ def adaptive_probabilities(time: FloatArray, error: FloatArray, constant: float)
     rest = 1.0 - others.sum(axis=-1, keepdims=True)
     fastest = np.arange(time.shape[-1]) == free.argmin(axis=-1)[..., None]
     used = (least < shortest) & (rest > 0) & counts.any(axis=-1, keepdims=True)
-    return np.where(used, np.where(fastest, rest, others), at(high))
+    return np.where(used, np.where(fastest, rest, others), q)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,39 +54,33 @@ class Scheduler(Policy):
     def __init__(
         self, selector: Selector, resources: ResourceName | ResourceRule | None = None
     ) -> None:
-        given: object = selector
-        if not isinstance(given, Selector):
-            made = ": create one with the scenario" if isinstance(given, type) else ""
-            raise ValueError(f"selector must be a Selector, got {given!r}{made}")
-        strays = [name for name in ("reset", "feedback", "decide") if hasattr(selector, name)]
-        if strays:
-            raise ValueError(
-                f"{selector.name} has a method {strays[0]}, which a Scheduler never calls: a "
-                "Selector has start, learn and select"
-            )
+        _check_selector(selector)
         super().__init__(selector.scenario)
         self.name = selector.name
         # A whole copy, because another scheduler may use it, too, and it may hold its own methods.
         self.selector = copy.deepcopy(selector, {id(selector.scenario): selector.scenario})
-        own = self.selector.resources
-        if own is not None and resources is not None:
-            raise ValueError(
-                f"{selector.name} sets f and p itself: leave resources out, got {resources!r}"
-            )
-        if own is not None:
-            self._resources: ResourceRule = own
-        elif callable(resources):
-            self._resources = resources
-            self.name += f", {getattr(resources, '__name__', 'own')}"
-        else:
-            resources = "dynamic" if resources is None else resources
-            label = one_of("resources", resources, tuple(RESOURCES))
-            self._resources = RESOURCES[label]
-            self.name += f", {label}"
+        self._resources = self._rule(resources)
         self.uses_losses = selector.uses_losses
         self.uses_update_norms = selector.uses_update_norms
         self.needs_training = selector.uses_losses or selector.uses_update_norms
         self.reset(0)
+
+    def _rule(self, resources: ResourceName | ResourceRule | None) -> ResourceRule:
+        """The selector's rule, or the given one, which the scheduler's name then shows."""
+        own: ResourceRule | None = self.selector.resources
+        if own is not None:
+            if resources is not None:
+                raise ValueError(
+                    f"{self.name} sets f and p itself: leave resources out, got {resources!r}"
+                )
+            return own
+        if callable(resources):
+            self.name += f", {getattr(resources, '__name__', 'own')}"
+            return resources
+        resources = "dynamic" if resources is None else resources
+        label = one_of("resources", resources, tuple(RESOURCES))
+        self.name += f", {label}"
+        return RESOURCES[label]
 
     def reset(self, seed: int | Sequence[int]) -> None:
         """Forget the last episode; see `Policy.reset`."""
@@ -124,17 +119,21 @@ class Scheduler(Policy):
             f, p, *_ = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
         # Check the cohort before the rule sees it, with f and p that do not depend on it.
-        named = Allocation(f, p, cohort=chosen).of_shape(gain.shape)
-        named.validate(scenario)
+        named = Allocation(f, p, cohort=chosen).of_shape(gain.shape).validate(scenario)
         if self.selector.resources is None:
             f, p, *parts = self._resources(gain, queue, scenario, named.participates)
         bandwidth = parts[0] if parts else None
-        first = None
+        return Allocation(f, p, cohort=chosen, bandwidth=bandwidth, **self._update_rules(named))
+
+    def _update_rules(self, chosen: Allocation) -> dict[str, Any]:
+        """The selector's weights of updates, and the number that the server waits for, if any."""
+        rules = {}
         if self.selector.first is not None:
-            number = np.count_nonzero(named.participates, axis=-1)
-            first = np.minimum(self.selector.first, number)
-        weights = None if self.selector.weights is None else self.selector.weights[chosen]
-        return Allocation(f, p, cohort=chosen, weights=weights, first=first, bandwidth=bandwidth)
+            number = np.count_nonzero(chosen.participates, axis=-1)
+            rules["first"] = np.minimum(self.selector.first, number)
+        if self.selector.weights is not None:
+            rules["weights"] = self.selector.weights[chosen.cohort]
+        return rules
 
     def _draw(self) -> FloatArray:
         """Random numbers for the coming round, shape (N,) or (B, N); each round has a stream."""
@@ -145,3 +144,16 @@ class Scheduler(Policy):
             for seed in self._seeds
         ]
         return np.array(rows).reshape(*self._batch, num_devices)
+
+
+def _check_selector(selector: object) -> None:
+    """Raise `ValueError` unless this is a selector that a scheduler can use."""
+    if not isinstance(selector, Selector):
+        made = ": create one with the scenario" if isinstance(selector, type) else ""
+        raise ValueError(f"selector must be a Selector, got {selector!r}{made}")
+    strays = [name for name in ("reset", "feedback", "decide") if hasattr(selector, name)]
+    if strays:
+        raise ValueError(
+            f"{selector.name} has a method {strays[0]}, which a Scheduler never calls: a "
+            "Selector has start, learn and select"
+        )

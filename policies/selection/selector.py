@@ -71,7 +71,7 @@ class Selector(Named):
         True if `learn` needs `local_losses`, see `train_fl.TrainingWrapper`. Without training
         FLEdge rejects such a selector.
     uses_update_norms : bool
-        The same for `update_norms`.
+        True if `learn` needs the `update_norms` of all devices before the first round.
     resources : callable or None
         The selector's own rule for f and p, see `policies.resources.ResourceRule`; None leaves them
         to the scheduler. For a chosen cohort it is called once, before the cohort is known.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from inspect import getdoc, getsource
-from itertools import chain, pairwise
+from inspect import getdoc
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -111,14 +110,7 @@ class SystemOptions:
                 raise ValueError(f"--set needs {name}=VALUE, got {text!r}")
             if name in found:
                 raise ValueError(f"{name} is given twice: as {found[name]!r} and as {value!r}")
-            try:
-                if FIELDS[name] is not str and ("_" in value or not value.isascii()):
-                    raise ValueError("Python reads 1_0 as 10")
-                found[name] = FIELDS[name](value)
-            except ValueError:
-                kind = "an integer" if FIELDS[name] is int else "a number"
-                more = ": separate fields with spaces" if "," in value else ""
-                raise ValueError(f"{name} must be {kind}, got {value!r}{more}") from None
+            found[name] = _value(name, value)
         for name in found.keys() & self.fields_in_file.keys():
             raise ValueError(
                 f"{name} is given twice: as {found[name]!r} and as {self.fields_in_file[name]!r}"
@@ -198,24 +190,32 @@ def _kinds(options: type) -> dict[str, type]:
 
 
 def _field_list() -> str:
-    """The fields of ``--set``, each with its default and the first sentence that explains it."""
-    about: dict[str, str] = {}
-    (training,) = ast.parse(getsource(TrainingOptions)).body
-    for one, text in pairwise(ast.iter_child_nodes(training)):
-        if isinstance(one, ast.AnnAssign) and isinstance(text, ast.Expr):
-            about[ast.unparse(one.target)] = ast.literal_eval(text.value)
-    documented = getdoc(Scenario) or ""
-    for names, lines in re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n)+)", documented, re.MULTILINE):
-        about |= dict.fromkeys(names.split(", "), lines)
+    """The fields of ``--set`` with their units and defaults, as a table."""
+    described = r"^([\w, ]+) : .*\n(?: {4}.*\n)*? {4}.*\[(\D[^]\n]*)\]"  # the name and the unit
+    units: dict[str, str] = {}
+    for names, unit in re.findall(described, getdoc(Scenario) or "", re.MULTILINE):
+        units |= dict.fromkeys(names.split(", "), unit)
     defaults = {one.name: one.default for one in (*fields(TrainingOptions), *fields(Scenario))}
-    listed = ["Fields of --set:"]
+    lines = ["field                  unit         default"]
     for name in FIELDS:
-        sentence = " ".join(about[name].replace("`", "").split()).partition(". ")[0]
         value = defaults[name]
         default = f"{value:g}" if isinstance(value, float) else f"{value}"
-        known = "" if value in (None, MISSING) else f" (default: {default})"
-        listed.append(f"{name}{known}: {sentence.removesuffix('.')}.")
-    return "\n".join(listed)
+        known = "" if value in (None, MISSING) else default
+        lines.append(f"{name:22} {units.get(name, ''):12} {known}".rstrip())
+    return "\n".join(lines)
+
+
+def _value(name: str, text: str) -> Any:
+    """The value of a field of ``--set``; `ValueError` if it is not of the field's type."""
+    kind = FIELDS[name]
+    try:
+        if kind is not str and ("_" in text or not text.isascii()):
+            raise ValueError("Python reads 1_0 as 10")
+        return kind(text)
+    except ValueError:
+        wanted = "an integer" if kind is int else "a number"
+        more = ": separate fields with spaces" if "," in text else ""
+        raise ValueError(f"{name} must be {wanted}, got {text!r}{more}") from None
 
 
 SCENARIO_FIELDS = _kinds(Scenario) | {"channel": str}

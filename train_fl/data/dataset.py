@@ -33,7 +33,7 @@ class Dataset:
     Attributes
     ----------
     name : str
-        Its name.
+        Name in messages.
     train_inputs : Tensor of float32 or int64, shape (samples, ...)
         Inputs of the network, such as normalised images of shape (samples, channels, height,
         width), rows of a table or tokens.
@@ -78,18 +78,18 @@ class Dataset:
         arrays = [tensor.numpy() for tensor in tensors]
         return str(joblib.hash([*arrays, self.num_classes, self.train_writers]))
 
-    def examples(self) -> tuple[Tensor, Tensor]:
-        """A few inputs and targets for trying a network.
+    def examples(self) -> Tensor:
+        """A few inputs for trying a network.
 
         Integer inputs include the smallest and the largest value at each position, such as the
         largest token, for which an embedding may lack a row.
         """
         if self.train_inputs.is_floating_point():
-            return self.train_inputs[:2], self.train_targets[:2]
+            return self.train_inputs[:2]
         inputs = torch.cat([self.train_inputs, self.test_inputs])
         values = inputs.flatten(1).numpy()
         rows = np.unique([values.argmin(axis=0), values.argmax(axis=0)])
-        return inputs[rows], torch.cat([self.train_targets, self.test_targets])[rows]
+        return inputs[rows]
 
     def check_augment(self) -> None:
         """Reject an `augment` that fails, changes shape or type, or ignores its generator."""

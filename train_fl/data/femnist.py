@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fl_edge_env.files import as_value_error, atomic_path, user_cache
 from fl_edge_env.typing import Float32Array, IntArray
@@ -45,20 +47,15 @@ def femnist(source: DataSource) -> Dataset:
     counts = Counter(writer for path in paths for writer in _read(path)["writers"].tolist())
     rng = np.random.default_rng(source.seed)
     drawn = _draw_writers(counts, source, rng)
-    parts = []
-    for path in paths:
-        arrays = _read(path)
-        own = np.isin(arrays["writers"], drawn)
-        parts.append([array[own] for array in arrays.values()])
-    writers, images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    writers, images, labels = _samples_of(drawn, paths)
     train: list[int] = []
     test: list[int] = []
     for writer in drawn:
-        rows = np.flatnonzero(writers == writer)
-        order = rng.permutation(_distinct(writer, rows, images, labels))
+        rows = _distinct(writer, np.flatnonzero(writers == writer), images, labels)
+        order = rng.permutation(rows).tolist()
         held_out = round(_HELD_OUT * len(order))
-        test += order[:held_out].tolist()
-        train += order[held_out:].tolist()
+        test += order[:held_out]
+        train += order[held_out:]
     pixels = torch.from_numpy(images)
     targets = torch.from_numpy(labels)
     return Dataset(
@@ -132,6 +129,16 @@ def _arrays(people: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("labels must be integers from 0 to 61")
     images = images.astype(np.float32)
     return {"writers": np.array(writers), "images": images, "labels": np.array(labels)}
+
+
+def _samples_of(drawn: list[str], paths: list[Path]) -> Iterator[NDArray[Any]]:
+    """The writers, images and labels of the samples of these writers, in order of the files."""
+    parts = []
+    for path in paths:
+        arrays = _read(path)
+        own = np.isin(arrays["writers"], drawn)
+        parts.append([array[own] for array in arrays.values()])
+    return map(np.concatenate, zip(*parts, strict=True))
 
 
 def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Generator) -> list[str]:

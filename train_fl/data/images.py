@@ -41,7 +41,7 @@ def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with sciki
 def fashion_mnist(source: DataSource) -> Dataset:
     """Fashion-MNIST: 60,000 grey images of 28 by 28 pixels to train and 10,000 to test.
 
-    Its four files, compressed or not, are in ``FashionMNIST/raw``, in the folder itself, or where
+    The four files, compressed or not, are in ``FashionMNIST/raw``, in the folder itself, or where
     Debian's package ``dataset-fashion-mnist`` installs them.
 
     Raises

@@ -218,10 +218,12 @@ def test_compare__a_wrong_option_ends_with_one_line(refused, arguments, fragment
 def test_set__alone_lists_its_fields_with_units_and_defaults(capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         main(["compare", "--set"])
-    text = capsys.readouterr().out
-    assert "bandwidth_hz (default: 1e+06): Uplink bandwidth B [Hz]." in text
-    assert "momentum (default: 0.9): Momentum of local training." in text
-    assert {line.split(" (")[0].split(":")[0] for line in text.splitlines()[1:]} == {*FIELDS}
+    header, *lines = capsys.readouterr().out.splitlines()
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    assert header.split() == ["field", "unit", "default"]
+    assert [*rows] == [*FIELDS]
+    shown = {"bandwidth_hz": "Hz 1e+06", "lambda_": "s", "csi": "full", "momentum": "0.9"}
+    assert {name: rows[name] for name in shown} == shown
 
 
 def test_compare__names_its_folder_by_what_sets_it_apart(call, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from fl_edge_env import Scenario
 from fl_edge_env.scenario.presets import PRESETS
-from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.records import DeviceAccounts
 from policies.benchmark.status import IN_A_RUN, excess_of_lottery, lack_of_lottery
 from policies.report.figures import wrapped
 from policies.report.styles import looks

@@ -20,8 +20,8 @@ import tyro
 
 from fl_edge_env import Scenario
 from policies import evaluate, make_policy
-from policies.benchmark.failures import RunsFailedError
 from policies.benchmark.intervals import relative_interval
+from policies.benchmark.runner import RunsFailedError
 from policies.benchmark.status import OK
 from train_fl import TrainingEnvFactory
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fl_edge_env import Scenario, Simulator
+from fl_edge_env import Allocation, Scenario, Simulator
 from fl_edge_env.aggregation import in_time
 from fl_edge_env.checks import integer_at_least, natural_number
 from fl_edge_env.lyapunov import participation_target
@@ -206,6 +206,23 @@ def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatA
     worth = np.sum(prices.participation * missing, axis=-1)
     priced: FloatArray = info["round_time"] + energy + worth
     return priced
+
+
+def price_round(
+    decision: Allocation, info: Info, prices: Prices, scenario: Scenario
+) -> dict[str, object]:
+    """The cost of a round at prices: to a user, and by the paper's objective.
+
+    `priced_outcome` [s], `priced_objective` [s], and `bounded`, which is False if a policy sets
+    bandwidths, as the bound of the outcome assumes equal ones.
+    """
+    columns: dict[str, object] = {"priced_outcome": priced_outcome(info, prices.outcome, scenario)}
+    if prices.energy is not None:
+        excess = info["energy_expected"] - scenario.energy_budget_j
+        cost = (prices.energy * excess).sum(axis=-1)
+        columns["priced_objective"] = info.get("penalty", math.nan) + cost
+        columns["bounded"] = decision.bandwidth is None
+    return columns
 
 
 def outcome_path_bound(scenario: Scenario, seed: int, prices: DualPrices) -> FloatArray:

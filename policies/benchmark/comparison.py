@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from policies.benchmark.accounts import DeviceAccounts, joined
-from policies.benchmark.records import Record
+from policies.benchmark.records import DeviceAccounts, Record, joined
 from policies.benchmark.run import AnyRun
 from policies.benchmark.runner import play_runs
 from policies.benchmark.setting import Setting
@@ -53,11 +52,11 @@ def collected(
 ) -> Comparison:
     """Collect the records of a setting by label, add its bounds, and judge each policy once."""
     rounds = labelled("policy", ((label, record.rounds) for label, record in records))
-    parts: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
+    by_label: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
     for label, record in records:
         assert record.accounts is not None  # only bounds have none
-        parts[label].append(record.accounts)
-    accounts = {label: joined(each) for label, each in parts.items()}
+        by_label[label].append(record.accounts)
+    accounts = {label: joined(each) for label, each in by_label.items()}
     weights = weights_until(rounds, setting.target)
     statuses = {label: judge(each, weights[label]) for label, each in accounts.items()}
     tables = [record.rounds for record in bounds] or [pd.DataFrame()]
@@ -94,14 +93,14 @@ def compare_settings(
     """
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
-        seeded = [setting.seeded_runs(named=len(settings) > 1) for setting in settings]
+        runs_by_setting = [setting.seeded_runs(named=len(settings) > 1) for setting in settings]
     # Short runs last, so that no process waits for a long one at the end.
-    runs: list[AnyRun] = [run for policies, _ in seeded for run in policies]
-    runs += [run for _, bounds in seeded for run in bounds]
+    runs: list[AnyRun] = [run for policies, _ in runs_by_setting for run in policies]
+    runs += [run for _, bounds in runs_by_setting for run in bounds]
     kept_in = None if folder is None else folder / "records"
     records = iter(play_runs(runs, folder=kept_in, console=console, **options))
-    played = [[(run.label, next(records)) for run in policies] for policies, _ in seeded]
-    least = [[next(records) for _ in bounds] for _, bounds in seeded]
+    played = [[(run.label, next(records)) for run in policies] for policies, _ in runs_by_setting]
+    bound_records = [[next(records) for _ in bounds] for _, bounds in runs_by_setting]
     for setting in settings:
         setting.warn_beyond_seeds()
-    return [collected(*parts) for parts in zip(settings, played, least, strict=True)]
+    return [collected(*parts) for parts in zip(settings, played, bound_records, strict=True)]

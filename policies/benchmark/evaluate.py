@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import PROBABILITY, is_real, number_in
 from policies.base import Policy
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ def evaluate(
     from policies.benchmark.setting import Setting
     from policies.solvers.waits import console_options
 
-    check_target(target_accuracy)
     if isinstance(policies, Policy):
         raise ValueError(f"policies must be a sequence, got {policies.name}: use [policy]")
     wrong = [policy for policy in policies if not isinstance(policy, Policy)]
@@ -90,15 +88,3 @@ def evaluate(
     console = Console(stderr=True, **{"force_terminal": progress} | console_options())
     (comparison,) = compare_settings([setting], None, console, workers=workers)
     return comparison.summary
-
-
-def check_target(target_accuracy: object) -> None:
-    """Raise `ValueError` for an accuracy outside (0, 1], such as a percentage."""
-    if target_accuracy is None:
-        return
-    if is_real(target_accuracy) and 1 < target_accuracy <= 100:
-        raise ValueError(
-            f"target_accuracy must lie in (0, 1], got {target_accuracy!r}: {target_accuracy:g} % "
-            f"is {target_accuracy / 100:g}"
-        )
-    number_in(PROBABILITY, "target_accuracy", target_accuracy)

@@ -16,7 +16,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.files import reason
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy, checked_decision
-from policies.benchmark.bounds import Prices
+from policies.benchmark.bounds import Prices, price_round
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.records import Record, Recorder
 
@@ -67,7 +67,7 @@ def play(
     if interrupted is not None:
         env, policy, observation, recorder = interrupted
     else:
-        recorder = Recorder(scenario, seeds, prices)
+        recorder = Recorder(scenario, seeds)
         own_seeds = [policy_seed(seed) for seed in seeds]
         policy.reset(own_seeds if batch else own_seeds[0])
         first: Any = list(seeds) if batch else seeds[0]
@@ -81,23 +81,29 @@ def play(
         # Made anew, because its cached participants may be others than its cohort.
         decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)
-        if not batch:  # wrappers may change it
-            decision = env.unwrapped.last_decision  # type: ignore[union-attr]
-        if not batch and (terminated or truncated) and number < scenario.num_rounds:
-            raise ValueError(
-                f"an episode of make_env's environment ended after {number} of "
-                f"{scenario.num_rounds} rounds: give the scenario as many rounds instead"
-            )
+        if not batch:
+            decision = env.unwrapped.last_decision  # type: ignore[union-attr]  # of wrappers
+            _check_length(terminated or truncated, number, scenario.num_rounds)
         account = info
         if scenario.csi == "participants":  # status needs more than the server knows
             account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
-        recorder.add(decision, observation, reward, account, start)
+        priced = {} if prices is None else price_round(decision, account, prices, scenario)
+        recorder.add(decision, observation, reward, account, start, priced)
         policy.feedback(info)
         if checkpoint and number % checkpoint.every == 0:
             checkpoint.save((env, policy, observation, recorder), given)
     if model is not None:
         _save_model(env, model)
     return recorder.record()
+
+
+def _check_length(ended: object, number: int, num_rounds: int) -> None:
+    """Raise `ValueError` if an environment of `make_env` has ended an episode too early."""
+    if ended and number < num_rounds:
+        raise ValueError(
+            f"an episode of make_env's environment ended after {number} of "
+            f"{num_rounds} rounds: give the scenario as many rounds instead"
+        )
 
 
 def _given(env: Any) -> dict[str, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,6 @@ from fl_edge_env.allocation import normalized
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.physics import participation_probability
 from fl_edge_env.typing import BoolArray, FloatArray, Info, Observed
-from policies.benchmark.accounts import DeviceAccounts, over_fair
-from policies.benchmark.bounds import Prices, priced_outcome
 
 # Relative excess over the budget that is only rounding.
 ENERGY_TOLERANCE = 1e-9
@@ -35,6 +34,73 @@ def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
     return np.array(seeds, dtype=np.int64 if max(seeds) < 2**63 else object)
 
 
+class DeviceAccounts(NamedTuple):
+    """Accounts of S runs of a policy, from which its status is judged.
+
+    Attributes
+    ----------
+    energy : ndarray, shape (S, N)
+        Energy that each device spent, over its budget.
+    participation : ndarray, shape (S, N)
+        Number of each device's participations. If a decision gives weights, one with less than the
+        weight of the device's data share counts less. If all decisions are sampled, it is `fair`
+        times the device's influence, as the weights of draws make up for rare ones.
+    actual : ndarray, shape (S, N)
+        Number of each device's participations, without these exceptions.
+    weighted : ndarray, shape (S, N)
+        The sum of each device's weights in the aggregate times K, which is its number of
+        participations if each has the weight 1 / K.
+    fair : ndarray, shape (S, N)
+        Fair number of participations: in proportion to the data, but at most an even split.
+    drawn, allowed : ndarray, shape (S, N)
+        Mean number of participations in the lottery, and the number that the budget allows.
+    filled, least_filled : ndarray, shape (S,)
+        Number of participants over the lottery's, at most 1, and its limit. For draws, the expected
+        number of distinct devices, relative to draws in proportion to the data. Late devices do not
+        count as participants.
+    """
+
+    energy: FloatArray
+    participation: FloatArray
+    actual: FloatArray
+    weighted: FloatArray
+    fair: FloatArray
+    drawn: FloatArray
+    allowed: FloatArray
+    filled: FloatArray
+    least_filled: FloatArray
+
+    def share(self) -> FloatArray:
+        """Participations over their fair number, (S, N); 1 for a device never available."""
+        return over_fair(self.participation, self.fair)
+
+    def lack(self) -> FloatArray:
+        """The mean over devices of what they lack of their fair participation, (S,)."""
+        lack: FloatArray = np.maximum(1.0 - self.share(), 0.0).mean(axis=-1)
+        return lack
+
+    def excess(self) -> FloatArray:
+        """The mean over devices of what they spend beyond their budgets, (S,)."""
+        excess: FloatArray = np.maximum(self.energy - 1.0, 0.0).mean(axis=-1)
+        return excess
+
+    def together(self) -> DeviceAccounts:
+        """The devices of all runs as of one run."""
+        counts = ("participation", "actual", "weighted", "fair", "drawn", "allowed")
+        sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in counts}
+        return self._replace(energy=self.energy.mean(axis=0, keepdims=True), **sums)
+
+
+def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
+    """The accounts of a policy's runs in one table."""
+    return DeviceAccounts._make(np.concatenate(values) for values in zip(*parts, strict=True))
+
+
+def over_fair(number: FloatArray, fair: FloatArray) -> FloatArray:
+    """Numbers over fair ones of the same shape; 1 for a device that was never available."""
+    return np.divide(number, fair, out=np.ones(fair.shape), where=fair > 0)
+
+
 class Record(NamedTuple):
     """What came of a run: a row for each round, and the accounts of each device.
 
@@ -45,22 +111,34 @@ class Record(NamedTuple):
     accounts: DeviceAccounts | None = None
 
 
+@dataclass
+class _Sums:
+    """Sums over the rounds so far for each run and device, shape (S, N), and for each run, (S,)."""
+
+    shape: tuple[int, int]
+    chosen: int = 0  # rounds with a chosen cohort
+
+    def __post_init__(self) -> None:
+        runs, devices = self.shape
+        self.expected = np.zeros((runs, devices))  # energy [J]
+        self.spent = np.zeros((runs, devices))  # energy [J]
+        self.participations = np.zeros((runs, devices))
+        self.counted = np.zeros((runs, devices))  # participations, fewer for small weights
+        self.drawn = np.zeros((runs, devices))
+        self.fair = np.zeros((runs, devices))
+        self.influence = np.zeros((runs, devices))
+        self.by_data = np.zeros((runs, devices))  # the fair influence
+        self.filled = np.zeros(runs)  # fractions of the cohort
+
+
 class Recorder:
     """Makes the `Record` of a run, round by round, at 8 bytes a number."""
 
-    def __init__(
-        self, scenario: Scenario, seeds: Sequence[int], prices: Prices | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, seeds: Sequence[int]) -> None:
         self._scenario = scenario
-        self._prices = prices
         self._target = participation_target(scenario)
         self._shares = _shares(scenario, np.ones(scenario.num_devices, dtype=np.bool_))
-        shape = (len(seeds), scenario.num_devices)
-        # Sums over the rounds so far, by device; `by_data` is the fair influence.
-        names = "expected spent participations counted drawn fair influence by_data"
-        self._sums: dict[str, FloatArray] = {name: np.zeros(shape) for name in names.split()}
-        self._sums["filled"] = np.zeros(len(seeds))  # fractions of the cohort
-        self._sums["chosen"] = np.zeros(())  # rounds with a chosen cohort
+        self._sums = _Sums((len(seeds), scenario.num_devices))
         self._seeds = seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
@@ -72,59 +150,61 @@ class Recorder:
         reward: object,
         info: Info,
         start: float,
+        priced: Mapping[str, Any],
     ) -> None:
-        """Record a round of all runs, which began at `start` [s] on this machine's clock."""
+        """Record a round of all runs, which began at `start` [s] on this machine's clock.
+
+        `priced` has further columns; see `policies.benchmark.bounds.price_round`.
+        """
         seconds = time.perf_counter() - start
-        scenario = self._scenario
-        budget = scenario.energy_budget_j
         self.num_rounds += 1
-        expected = info["energy_expected"]
-        spent = info["energy_spent"]
-        weight = contributions(decision, info, scenario).weight
+        weight = contributions(decision, info, self._scenario).weight
         done = in_time(info)
-        self._sums["participations"] += done
+        self._sums.participations += done
+        self._sums.expected += info["energy_expected"]
+        self._sums.spent += info["energy_spent"]
         self._count_shares(decision, info, weight, done)
-        self._sums["expected"] += expected
-        self._sums["spent"] += spent
-        average = self._sums["expected"] / budget / self.num_rounds
-        spent_average = self._sums["spent"] / budget / self.num_rounds
-        devices = scenario.num_devices
-        values = {name: info.get(name, math.nan) for name in _SCALARS} | {
-            "reward": reward,
-            # Sums over N: NumPy's mean and count_nonzero take twice as long.
-            "energy_ratio": (expected / budget).sum(axis=-1) / devices,
-            "spent_ratio": (spent / budget).sum(axis=-1) / devices,
+        values: dict[str, Any] = {name: info.get(name, math.nan) for name in _SCALARS}
+        values["reward"] = reward
+        values |= self._energies(info) | self._weights(decision, weight)
+        average = self._sums.expected / self._scenario.energy_budget_j / self.num_rounds
+        # Sums over N: NumPy's mean and count_nonzero take twice as long.
+        over = (average > 1 + ENERGY_TOLERANCE).sum(axis=-1)
+        values["over_budget"] = over / self._scenario.num_devices
+        values["mean_queue"] = observation["queue"].sum(axis=-1) / self._scenario.num_devices
+        values["max_queue"] = observation["queue"].max(axis=-1)
+        values |= priced
+        if "client_updates" in info:
+            values |= _training(info) | {"real_time": seconds}
+        for name, value in values.items():
+            if name not in self._columns:
+                shape = self._scenario.num_rounds, len(self._seeds)
+                self._columns[name] = np.full(shape, np.nan)
+            self._columns[name][self.num_rounds - 1] = value
+
+    def _energies(self, info: Info) -> dict[str, Any]:
+        """Energies of the round and of all rounds, over the budgets."""
+        budget = self._scenario.energy_budget_j
+        devices = self._scenario.num_devices
+        average = self._sums.expected / budget / self.num_rounds
+        spent_average = self._sums.spent / budget / self.num_rounds
+        return {
+            "energy_ratio": (info["energy_expected"] / budget).sum(axis=-1) / devices,
+            "spent_ratio": (info["energy_spent"] / budget).sum(axis=-1) / devices,
             "worst_energy_ratio": average.max(axis=-1),
             "worst_spent_ratio": spent_average.max(axis=-1),
+        }
+
+    def _weights(self, decision: Allocation, weight: FloatArray) -> dict[str, Any]:
+        """Weights of the round, and what all rounds gave the least favoured device."""
+        return {
             "influence": self._influence().min(axis=-1),
             "aggregate_noise": (weight**2).sum(axis=-1),
             # Sampling weights follow from q and are unbiased, so their sum is not checked.
             "weight_sum": weight.sum(axis=-1) if decision.q is None else 1.0,
             "least_participation": self._participation().min(axis=-1),
-            "never_seen": (self._sums["participations"] == 0).sum(axis=-1),
-            "over_budget": (average > 1 + ENERGY_TOLERANCE).sum(axis=-1) / devices,
-            "mean_queue": observation["queue"].sum(axis=-1) / devices,
-            "max_queue": observation["queue"].max(axis=-1),
+            "never_seen": (self._sums.participations == 0).sum(axis=-1),
         }
-        if self._prices is not None:
-            values["priced_outcome"] = priced_outcome(info, self._prices.outcome, scenario)
-            if self._prices.energy is not None:
-                excess = (self._prices.energy * (expected - budget)).sum(axis=-1)
-                values["priced_objective"] = values["penalty"] + excess
-                # The bound of the outcome assumes equal bandwidths.
-                values["bounded"] = decision.bandwidth is None
-        if "client_updates" in info:
-            names = ("train_loss", "test_loss", "test_accuracy")
-            values |= {name: info.get(name, math.nan) for name in names} | {"real_time": seconds}
-            accuracy = np.sort(info.get("device_accuracy", [math.nan]))
-            # NaN if none of a device's classes is tested, or nothing was evaluated.
-            known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
-            values["mean_device_accuracy"] = np.mean(known)
-            values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
-        for name, value in values.items():
-            if name not in self._columns:
-                self._columns[name] = np.full((scenario.num_rounds, len(self._seeds)), np.nan)
-            self._columns[name][self.num_rounds - 1] = value
 
     def _count_shares(
         self,
@@ -133,48 +213,57 @@ class Recorder:
         weight: FloatArray,
         done: BoolArray,
     ) -> None:
-        """Record the fair participation and weight of available devices, and their actual ones.
-
-        Also record the filled fraction of the cohort, to which late devices do not contribute.
-        """
+        """Record the fair participation and weight of available devices, and their actual ones."""
         scenario = self._scenario
         available = info.get("available")
         shares = self._shares if available is None else _shares(scenario, available)
-        self._sums["drawn"] += shares.drawn
-        self._sums["fair"] += shares.fair
+        self._sums.drawn += shares.drawn
+        self._sums.fair += shares.fair
         # Expected sampling weights sum to the available share of the data.
-        self._sums["by_data"] += shares.by_data if decision.q is None else shares.of_all
-        self._sums["influence"] += weight
-        self._sums["counted"] += done
+        self._sums.by_data += shares.by_data if decision.q is None else shares.of_all
+        self._sums.influence += weight
+        self._sums.counted += done
         if decision.weights is not None:
-            # A participation with less than the weight of its data share counts less.
-            data = scenario.weights * done
-            least = data / np.maximum(data.sum(axis=-1, keepdims=True), 1e-300)
-            least = np.minimum(least, scenario.weights / self._target)
-            sent = done & ~info["failed"] if "failed" in info else done
-            given = weight * (1.0 - scenario.upload_failure)
-            lost = np.maximum(1.0 - given / np.maximum(least, 1e-300), 0.0)
-            self._sums["counted"] -= np.where(sent, lost, 0.0)
-        if decision.q is not None:
-            q = info["q"] if "q" in info else normalized(decision.q)
-            distinct = participation_probability(q, scenario.cohort_size).sum(axis=-1)
-            filled = np.minimum(distinct / shares.distinct, 1.0)
-            if "late" in info:
-                filled *= np.take_along_axis(done, info["cohort"], axis=-1).mean(axis=-1)
-        else:
-            self._sums["chosen"] += 1.0
+            self._sums.counted -= self._lost(info, weight, done)
+        if decision.q is None:
+            self._sums.chosen += 1
+        self._sums.filled += self._filled(decision, info, shares, done)
+
+    def _lost(self, info: Info, weight: FloatArray, done: BoolArray) -> FloatArray:
+        """The part of each participation that counts for nothing: below the device's data share."""
+        scenario = self._scenario
+        data = scenario.weights * done
+        least = data / np.maximum(data.sum(axis=-1, keepdims=True), 1e-300)
+        least = np.minimum(least, scenario.weights / self._target)
+        sent = done & ~info["failed"] if "failed" in info else done
+        given = weight * (1.0 - scenario.upload_failure)
+        lost: FloatArray = np.maximum(1.0 - given / np.maximum(least, 1e-300), 0.0) * sent
+        return lost
+
+    def _filled(
+        self, decision: Allocation, info: Info, shares: _Shares, done: BoolArray
+    ) -> FloatArray:
+        """The filled fraction of the cohort, to which late devices do not contribute."""
+        filled: FloatArray
+        if decision.q is None:
             filled = np.minimum(done.sum(axis=-1) / shares.drawn.sum(axis=-1), 1.0)
-        self._sums["filled"] += filled
+            return filled
+        q = info["q"] if "q" in info else normalized(decision.q)
+        distinct = participation_probability(q, self._scenario.cohort_size).sum(axis=-1)
+        filled = np.minimum(distinct / shares.distinct, 1.0)
+        if "late" in info:
+            filled *= np.take_along_axis(done, info["cohort"], axis=-1).mean(axis=-1)
+        return filled
 
     def _fair(self) -> FloatArray:
-        return np.minimum(self._sums["fair"], self.num_rounds * self._target)
+        return np.minimum(self._sums.fair, self.num_rounds * self._target)
 
     def _participation(self) -> FloatArray:
-        return over_fair(self._sums["participations"], self._fair())
+        return over_fair(self._sums.participations, self._fair())
 
     def _influence(self) -> FloatArray:
-        fair = np.minimum(self._sums["by_data"], self.num_rounds * self._scenario.weights)
-        return over_fair(self._sums["influence"], fair)
+        fair = np.minimum(self._sums.by_data, self.num_rounds * self._scenario.weights)
+        return over_fair(self._sums.influence, fair)
 
     def table(self) -> pd.DataFrame:
         """The rounds so far."""
@@ -189,26 +278,38 @@ class Recorder:
 
     def accounts(self) -> DeviceAccounts:
         """The accounts of each device over the rounds so far."""
-        drawn = self._sums["drawn"]
+        drawn = self._sums.drawn
         fair = self._fair()
-        sampled = not self._sums["chosen"]
+        sampled = not self._sums.chosen
         waits = self._scenario.deadline_s == math.inf
         least_filled = LEAST_CHOSEN if waits and not sampled else LEAST_FILLED
         return DeviceAccounts(
-            energy=self._sums["spent"] / self._scenario.energy_budget_j / self.num_rounds,
-            participation=self._influence() * fair if sampled else self._sums["counted"],
-            actual=self._sums["participations"],
-            weighted=self._scenario.cohort_size * self._sums["influence"],
+            energy=self._sums.spent / self._scenario.energy_budget_j / self.num_rounds,
+            participation=self._influence() * fair if sampled else self._sums.counted,
+            actual=self._sums.participations,
+            weighted=self._scenario.cohort_size * self._sums.influence,
             fair=fair,
             drawn=drawn,
             allowed=np.maximum(drawn, self.num_rounds * self._target),
-            filled=self._sums["filled"] / self.num_rounds,
+            filled=self._sums.filled / self.num_rounds,
             least_filled=np.full(len(self._seeds), least_filled),
         )
 
     def record(self) -> Record:
         """The rounds so far, and the accounts."""
         return Record(self.table(), self.accounts())
+
+
+def _training(info: Info) -> dict[str, Any]:
+    """Losses and accuracies; NaN if nothing is evaluated, or of a device whose classes are not."""
+    values: dict[str, Any] = {
+        name: info.get(name, math.nan) for name in ("train_loss", "test_loss", "test_accuracy")
+    }
+    accuracy = np.sort(info.get("device_accuracy", [math.nan]))
+    known = accuracy[~np.isnan(accuracy)] if not np.isnan(accuracy).all() else accuracy
+    values["mean_device_accuracy"] = np.mean(known)
+    values["worst_tenth_accuracy"] = np.mean(known[: math.ceil(len(known) / 10)])
+    return values
 
 
 class _Shares(NamedTuple):

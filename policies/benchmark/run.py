@@ -19,6 +19,7 @@ from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
 from policies.benchmark.records import Record, seed_column
+from policies.benchmark.stored import code_hash, key_of, own_code, values_hash
 from policies.global_random import seeded
 from policies.registry import POLICIES, make_policy
 from policies.solvers.waits import announced
@@ -86,6 +87,24 @@ class Run:
         """The policy to play: made from its text, or the given one."""
         return self.policy if self.text is None else self.text.make(self.scenario)
 
+    def values(self, policy: Policy) -> str:
+        """Hash of the values that its policy holds when it is made, such as a network's weights.
+
+        Raises any exception if they cannot be pickled. Those of FLEdge follow from the text.
+        """
+        known = self.text is not None and self.text.is_known
+        return "" if known else values_hash(policy)
+
+    def key(self, policy: Policy, values: str) -> str:
+        """Hash of everything that determines the record, with the user's files as they are now.
+
+        `values` are those that the policy had when it was made.
+        """
+        maker: Any = self.make_env
+        training = None if maker is None else maker.identity
+        system = self.scenario, self.prices, self.seeds
+        return key_of(*system, self.text, training, values, code_hash(own_code(policy)))
+
     def new_env(self, policy: Policy) -> Any:
         """An environment of its system for the policy.
 
@@ -139,8 +158,18 @@ class BoundRun:
         """The run's name in messages."""
         return f"bound, seed {self.seed}"
 
+    policy = None
+
     def make_policy(self) -> None:
         """No policy."""
+
+    def values(self, _: None) -> str:
+        """No values of a policy."""
+        return ""
+
+    def key(self, *_: object) -> str:
+        """Hash of everything that determines the record."""
+        return key_of(self.scenario, self.prices, self.seed)
 
     def play(self, *_: object) -> Record:
         """A row for each round with `seed`, `round` and both bounds [s].

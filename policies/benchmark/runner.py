@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 import joblib
@@ -27,11 +28,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from fl_edge_env.checks import integer_at_least, one_of
 from fl_edge_env.files import file_name, reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
-from policies.benchmark.failures import Failure, RunsFailedError, failure_of
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run
-from policies.benchmark.stored import fledge_hash, load_record, policy_values, run_key, save_record
+from policies.benchmark.stored import fledge_hash, load_record, save_record
 from policies.user_code import load_places, loaded_places
+from policies.user_files import is_user_file
 
 BACKENDS = "processes", "ray"
 
@@ -60,9 +61,9 @@ class PlannedRun:
     def play(self) -> tuple[Record, bool]:
         """Play the run; returns its record, and whether that is what the key says."""
         policy: Any = self.run.make_policy()
-        values = policy_values(self.run, policy) if self.key else ""
+        values = self.run.values(policy) if self.key else ""
         record = self.run.play(policy, self.checkpoint, self.model)
-        return record, not self.key or run_key(self.run, policy, values) == self.key
+        return record, not self.key or self.run.key(policy, values) == self.key
 
     def keep(self, record: Record, *, fits: bool) -> None:
         """Save the record if it fits the key, and remove the checkpoint."""
@@ -78,6 +79,24 @@ class PlannedRun:
             save_record(record, self.file)
         if self.checkpoint is not None:
             self.checkpoint.remove()
+
+
+class RunsFailedError(RuntimeError):
+    """Some runs failed, with their tracebacks in `failures`; the message has at most ten."""
+
+    def __init__(self, failures: list[tuple[AnyRun, Failure]]) -> None:
+        self.failures = [(run, failure.traceback) for run, failure in failures]
+        lines = [f"{run.name}: {failure.summary}" for run, failure in failures[:10]]
+        lines += [f"and {len(failures) - 10} more"] if len(failures) > 10 else []
+        number = "1 run" if len(failures) == 1 else f"{len(failures)} runs"
+        super().__init__(f"{number} failed:\n" + "\n".join(lines))
+
+
+class Failure(NamedTuple):
+    """The error of a run: one line with its place in the user's code, and the full traceback."""
+
+    summary: str
+    traceback: str
 
 
 class WorkerKilledError(RuntimeError):
@@ -169,9 +188,9 @@ def _planned(
     """A run with its key and files in a folder, if it can be kept; warns if it cannot."""
     if folder is None or (isinstance(run, Run) and run.text is None):
         return PlannedRun(index, run)
-    policy = run.policy if isinstance(run, Run) else None
+    policy: Any = run.policy
     try:
-        values = policy_values(run, policy)
+        values = run.values(policy)
     except Exception as error:  # values of the user can raise anything
         warnings.warn(
             f"the results of {run.name} are not kept, because its policy cannot be pickled: "
@@ -180,7 +199,7 @@ def _planned(
             stacklevel=3,
         )
         return PlannedRun(index, run)
-    key = run_key(run, policy, values)
+    key = run.key(policy, values)
     checkpoint = Checkpoint(key, checkpoint_every) if run.trains else None
     model = folder / f"{key}.pt" if save_model and run.trains else None
     return PlannedRun(index, run, key, folder / f"{key}.npz", checkpoint, model)
@@ -357,7 +376,7 @@ def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     try:
         planned = cloudpickle.loads(sent)
     except Exception as error:
-        return index, failure_of(failed or error), False
+        return index, _failure_of(failed or error), False
     return _play(planned)
 
 
@@ -368,7 +387,23 @@ def _play(planned: PlannedRun) -> _Outcome:
     except BaseException as error:  # code of the user can raise anything, `SystemExit` included
         if is_interrupt(error):
             raise KeyboardInterrupt from error
-        return planned.index, failure_of(error), False
+        return planned.index, _failure_of(error), False
+
+
+def _failure_of(error: BaseException) -> Failure:
+    """The failure of a run that raised an error."""
+    lines = traceback.format_exception_only(error)
+    summary = next(line for line in lines if not line.startswith(" ")).splitlines()[0]
+    place = ""
+    part: BaseException | None = error
+    while part is not None and not place:
+        for frame, line in traceback.walk_tb(part.__traceback__):
+            # Functions that cloudpickle has sent know their file only by their globals.
+            file = frame.f_globals.get("__file__", frame.f_code.co_filename)
+            if is_user_file(file):
+                place = f" ({file}:{line} in {frame.f_code.co_name})"
+        part = part.__cause__
+    return Failure(summary + place, "".join(traceback.format_exception(error)))
 
 
 def _start_worker(parent: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import is_integer, is_line
+from fl_edge_env.checks import PROBABILITY, is_integer, is_line, is_real, number_in
 from policies.base import without_future
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.run import BoundRun, Run, differences
@@ -55,6 +55,7 @@ class Setting:
                     "one a different attribute `name`, or a different label"
                 )
         object.__setattr__(self, "seeds", _seeds(self.seeds))
+        _check_target(self.target)
         for run in self.runs:
             _check_system(run)
         # Others are checked before they are played: to make one can take a second.
@@ -104,6 +105,18 @@ class Setting:
                     RuntimeWarning,
                     stacklevel=3,
                 )
+
+
+def _check_target(target_accuracy: object) -> None:
+    """Raise `ValueError` for an accuracy outside (0, 1], such as a percentage."""
+    if target_accuracy is None:
+        return
+    if is_real(target_accuracy) and 1 < target_accuracy <= 100:
+        raise ValueError(
+            f"target_accuracy must lie in (0, 1], got {target_accuracy!r}: {target_accuracy:g} % "
+            f"is {target_accuracy / 100:g}"
+        )
+    number_in(PROBABILITY, "target_accuracy", target_accuracy)
 
 
 def _seeds(seeds: object) -> list[int]:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, pdtr
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.accounts import DeviceAccounts, over_fair
+from policies.benchmark.records import DeviceAccounts, over_fair
 
 OK = "ok"
 OVER_BUDGET = "over budget"
@@ -41,7 +41,7 @@ LEVEL = 0.001
 # Energies of participations differ with the channel, as much as exponential ones at most. The sum
 # of such energies varies like that of half as many participations, each of this size. That of all
 # devices varies half as much, as the number of all their participations is given.
-LUMP = 2.0
+ENERGY_DISPERSION = 2.0
 WEIGHT = 1.1  # the most of a round's sum of weights, on average
 SHORTEST = 0.25  # the most that the lottery lacks in a run
 
@@ -60,8 +60,8 @@ def lack_of_lottery(accounts: DeviceAccounts) -> Lottery:
 
 def excess_of_lottery(accounts: DeviceAccounts) -> Lottery:
     """The excess of lotteries, whose participations cost what the budget allows on average."""
-    drawn = accounts.drawn / LUMP
-    allowed = accounts.allowed / LUMP
+    drawn = accounts.drawn / ENERGY_DISPERSION
+    allowed = accounts.allowed / ENERGY_DISPERSION
     mean, square = _shortfall(drawn, allowed)
     ratio = drawn / allowed
     both_sides = ratio / allowed + (1.0 - ratio) ** 2
@@ -149,12 +149,14 @@ def _uneven(
 def _overspending(whole: DeviceAccounts) -> str:
     """How all devices or single ones spend too much over all runs; empty if they do not."""
     devices = whole.energy.size
-    variance = (LUMP - 1.0) * np.sum(whole.drawn / whole.allowed**2)
+    variance = (ENERGY_DISPERSION - 1.0) * np.sum(whole.drawn / whole.allowed**2)
     deviation = float(np.sqrt(variance)) / devices
     spent = float(whole.energy.mean())
     if spent > max(ALL_ENERGY, 1.0 + CHANCE * deviation):
         return f"all devices together spend {100 * spent - 100:.1f} % over budget"
-    chance = gammainc(whole.energy * whole.allowed / LUMP, whole.drawn / LUMP)
+    chance = gammainc(
+        whole.energy * whole.allowed / ENERGY_DISPERSION, whole.drawn / ENERGY_DISPERSION
+    )
     over = whole.energy[(whole.energy > DEVICE_ENERGY) & (chance < LEVEL / devices)]
     if over.size:
         return f"{over.size} of {devices} devices spend up to {100 * over.max() - 100:.0f} % more"

@@ -20,9 +20,7 @@ import pandas as pd
 
 from fl_edge_env.files import atomic_path
 from policies.base import Policy
-from policies.benchmark.accounts import DeviceAccounts
-from policies.benchmark.records import Record, seed_column
-from policies.benchmark.run import AnyRun, BoundRun
+from policies.benchmark.records import DeviceAccounts, Record, seed_column
 from policies.user_code import is_reference, loaded
 from policies.user_files import PACKAGES, is_user_module, sources
 
@@ -73,39 +71,18 @@ def own_code(policy: Policy) -> list[ModuleType]:
 
 def code_of_place(name: str) -> str:
     """Hash of the code that ``my_file.py:name`` names, which is loaded; empty for other texts."""
-    return _code_hash([loaded(name.rpartition(":")[0])]) if is_reference(name) else ""
+    return code_hash([loaded(name.rpartition(":")[0])]) if is_reference(name) else ""
 
 
-def _code_hash(modules: Iterable[ModuleType]) -> str:
+def code_hash(modules: Iterable[ModuleType]) -> str:
     """Hash of the user's files that define and import modules, as they are now."""
     files = [(Path(file).name, code) for one in modules for file, code in sources(one).items()]
     return values_hash(sorted(files, key=str))
 
 
-def policy_values(run: AnyRun, policy: Policy | None) -> str:
-    """Hash of the values that a policy holds when it is made, such as the weights of a network.
-
-    Raises any exception if they cannot be pickled.
-    """
-    if isinstance(run, BoundRun) or (run.text is not None and run.text.is_known):
-        return ""  # they follow from the text
-    return values_hash(policy)
-
-
-def run_key(run: AnyRun, policy: Policy | None, values: str) -> str:
-    """Hash of everything that determines a record, with the user's files as they are now.
-
-    `policy` is the run's, and `values` are the `policy_values` that it had when it was made.
-    """
-    parts: list[object] = [run.scenario, run.prices, fledge_hash(), values]
-    if isinstance(run, BoundRun):
-        parts += ["bound", run.seed]
-    else:
-        assert policy is not None
-        maker: Any = run.make_env
-        training = None if maker is None else maker.identity
-        parts += [run.text, run.seeds, training, _code_hash(own_code(policy))]
-    return values_hash([values_hash(part) for part in parts])
+def key_of(*parts: object) -> str:
+    """Key of a record that these parts, FLEdge and the libraries determine."""
+    return values_hash([*map(values_hash, parts), fledge_hash()])
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.accounts import DeviceAccounts
+from policies.benchmark.records import DeviceAccounts
 from policies.benchmark.status import Status
 
 # Constraints of a run: the values after its last round, and means over its rounds.
@@ -23,6 +23,12 @@ _CONSTRAINTS = (
     "never_seen",
 )
 _MEANS = ("spent_ratio", "energy_ratio", "aggregate_noise")
+# Means over rounds of other columns.
+_OBJECTIVES = {
+    "mean_objective": "penalty",
+    "mean_reward": "reward",
+    "sampling_error": "sampling_error",
+}
 
 
 def summarise(
@@ -89,31 +95,34 @@ def summarise(
         table[name] = groups[name].agg(_mean) if name in _MEANS else groups[name].last()
     table["never_seen"] = table["never_seen"].astype(int)
     if bounds is not None and len(bounds):
-        least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
-        least = least.loc[table.index.get_level_values("seed")].set_index(table.index)
-        bounded = groups["bounded"].min() == 1
-        priced = groups["priced_outcome"].agg(_mean).where(bounded)
-        table["gap"] = _above(groups["priced_objective"].agg(_mean), least["bound"])
-        table["outcome_gap"] = _above(priced, least["outcome_bound"])
-        if "priced_time_to_target" in table:
-            both = played.merge(bounds, on=["seed", "round"])
-            least_until = both.groupby(["policy", "seed"])["outcome_bound"].agg(_sum)
-            priced = table["priced_time_to_target"].where(bounded)
-            table["accuracy_gap"] = _above(priced, least_until.reindex(table.index))
-    means = {
-        "mean_objective": "penalty",
-        "mean_reward": "reward",
-        "sampling_error": "sampling_error",
-    }
-    for name, column in means.items():
+        _add_distances(table, rounds, played, bounds)
+    for name, column in _OBJECTIVES.items():
         table[name] = groups[column].agg(_mean)
     return table.reset_index()
+
+
+def _add_distances(
+    table: pd.DataFrame, rounds: pd.DataFrame, played: pd.DataFrame, bounds: pd.DataFrame
+) -> None:
+    """Add the columns of distances to bounds; `played` has the rounds until the target."""
+    groups = rounds.groupby(["policy", "seed"], sort=False)
+    least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
+    least = least.loc[table.index.get_level_values("seed")].set_index(table.index)
+    bounded = groups["bounded"].min() == 1
+    priced = groups["priced_outcome"].agg(_mean).where(bounded)
+    table["gap"] = _above(groups["priced_objective"].agg(_mean), least["bound"])
+    table["outcome_gap"] = _above(priced, least["outcome_bound"])
+    if "priced_time_to_target" in table:
+        both = played.merge(bounds, on=["seed", "round"])
+        least_until = both.groupby(["policy", "seed"])["outcome_bound"].agg(_sum)
+        priced = table["priced_time_to_target"].where(bounded)
+        table["accuracy_gap"] = _above(priced, least_until.reindex(table.index))
 
 
 def weights_until(rounds: pd.DataFrame, target_accuracy: float | None) -> dict[str, float]:
     """The mean sum of a round's weights, by policy.
 
-    If it is larger in the rounds until the target accuracy, of runs that reach it, it is this one.
+    The larger of two means: over all rounds, and over those until the target in runs that reach it.
     """
 
     def means(of: pd.DataFrame) -> pd.Series:

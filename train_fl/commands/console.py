@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from policies.benchmark.failures import RunsFailedError
 from policies.benchmark.run import Run
-from policies.benchmark.runner import WorkerKilledError, is_interrupt
+from policies.benchmark.runner import RunsFailedError, WorkerKilledError, is_interrupt
 from policies.solvers.waits import console_options
 
 # The extras that install packages whose import error names no remedy.

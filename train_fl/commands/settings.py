@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fl_edge_env import Scenario
 from fl_edge_env.scenario.presets import PRESETS
-from policies.benchmark.evaluate import check_target
 from policies.benchmark.run import PolicyText, Run
 from policies.benchmark.setting import Setting
 from train_fl.commands.options import CompareOptions
@@ -84,7 +83,6 @@ def make_setting(
         keep = set() if options.training.fit_scenario else options.names_given() - {"compression"}
         training = make_training(scenario, dataset_of(options), options.training_options(), keep)
         scenario = training.scenario
-    check_target(options.training.target_accuracy)
     runs = [make_run(spec, scenario, training) for spec in specs]
     learners = [run for run in runs if not trained and run.policy.needs_training]
     if learners and len(learners) == len(runs):

@@ -19,7 +19,7 @@ from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.aggregation import contributions
 from fl_edge_env.checks import finite_or_zero, is_integer, natural_number
 from policies.base import check_scenario
-from policies.benchmark.bounds import find_prices
+from policies.benchmark.bounds import find_prices, price_round
 from policies.benchmark.records import Recorder
 from policies.benchmark.status import judge
 from policies.benchmark.summary import labelled, summarise, weights_until
@@ -40,7 +40,7 @@ class EmulatedRounds:
         self._wait = finite_or_zero("wait", wait)
         self._env = FLEdgeEnv(scenario)
         self._prices = find_prices(scenario, bounded=False)
-        self._recorder = Recorder(scenario, [self.seed], self._prices)
+        self._recorder = Recorder(scenario, [self.seed])
         self._observation, _ = self._env.reset(seed=self.seed)
 
     @property
@@ -89,7 +89,7 @@ class EmulatedRounds:
     def _begin(self, grid: Grid) -> None:
         """Start an episode, and query the nodes' device numbers."""
         self._observation, _ = self._env.reset(seed=self.seed)
-        self._recorder = Recorder(self.scenario, [self.seed], self._prices)
+        self._recorder = Recorder(self.scenario, [self.seed])
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
         logging.getLogger("flwr").info(
@@ -183,7 +183,8 @@ class EmulatedRounds:
             now = {lost: missing | self._info.get(lost, np.False_)}
             self._info = self._info | now
             account = account | now
-        self._recorder.add(self._decision, self._observation, self._reward, account, 0.0)
+        priced = price_round(self._decision, account, self._prices, self.scenario)
+        self._recorder.add(self._decision, self._observation, self._reward, account, 0.0, priced)
         last = self._recorder.table().iloc[-1]
         return {
             "round-time": float(last["round_time"]),

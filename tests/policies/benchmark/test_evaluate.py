@@ -11,8 +11,8 @@ import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions
 from policies import LROA, Policy, UniD, UniS, evaluate, make_policy
-from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.bounds import path_bound, penalty_prices
+from policies.benchmark.records import DeviceAccounts
 from policies.benchmark.runner import RunsFailedError
 from policies.benchmark.status import Status
 from policies.benchmark.summary import summarise, weights_until

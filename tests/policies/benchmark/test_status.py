@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from policies.benchmark.accounts import DeviceAccounts, joined
-from policies.benchmark.status import LUMP, excess_of_lottery, judge, lack_of_lottery
+from policies.benchmark.records import DeviceAccounts, joined
+from policies.benchmark.status import ENERGY_DISPERSION, excess_of_lottery, judge, lack_of_lottery
 
 
 def accounts(
@@ -38,7 +38,7 @@ def test_lottery__is_that_of_drawn_numbers():
     fair = drawn * rng.uniform(0.3, 1.0, (2, 10))
     allowed = drawn * rng.uniform(1.0, 1.5, (2, 10))
     numbers = rng.poisson(drawn, (40_000, 2, 10))
-    costs = LUMP * rng.poisson(drawn / LUMP, (40_000, 2, 10))
+    costs = ENERGY_DISPERSION * rng.poisson(drawn / ENERGY_DISPERSION, (40_000, 2, 10))
     whole = accounts(seeds=2)._replace(fair=fair, drawn=drawn, allowed=allowed)
     for lottery, values in (
         (lack_of_lottery(whole), np.maximum(1 - numbers / fair, 0).mean(axis=-1)),

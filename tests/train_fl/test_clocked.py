@@ -19,6 +19,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedProx, Strategy
 
+from tests.support import ROOT
 from tests.train_fl.grid import (  # noqa: F401
     SCENARIO,
     TASK,
@@ -28,7 +29,7 @@ from tests.train_fl.grid import (  # noqa: F401
     flat,
     identity,
 )
-from train_fl.federation import Clocked, PolicyStrategy
+from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
 K = SCENARIO.cohort_size
 FEW = {"fraction_train": K / N, "fraction_evaluate": 0.0}
@@ -69,13 +70,14 @@ class Fixed(FedAvg):
         return super().aggregate_train(server_round, replies)
 
 
-def started(strategy, clocked, grid=None, rounds=3):
+def started(strategy, clocked, grid=None, rounds=3, **options):
     """The result of a strategy that gets what the clients of a clocked one need."""
     return strategy.start(
         grid or LocalGrid(),
         clocked.initial_arrays(TASK),
         num_rounds=rounds,
         train_config=ConfigRecord({"lr": 0.1, **clocked.train_config}),
+        **options,
     )
 
 
@@ -271,6 +273,27 @@ def test_clocked__resources_change_time_and_energy_alone(options):
     (result, other) = run(FedAvg(**FEW), **options)
     np.testing.assert_array_equal(flat(result.arrays), flat(static.arrays))
     assert other.result["total_time"].item() < 0.98 * clock.result["total_time"].item()
+
+
+def test_page__draws_accuracy_over_simulated_time(drawn):
+    scenario = SCENARIO.replace(availability=0.1)
+    runs = {
+        "fedavg": Clocked(FedAvg(**FEW), scenario),
+        "lroa": PolicyStrategy(LROA(scenario), scenario),
+    }
+    results = {
+        name: started(strategy, strategy, rounds=10, evaluate_fn=evaluation(TASK))
+        for name, strategy in runs.items()
+    }
+    page = (ROOT / "docs/federation.md").read_text()
+    (code,) = re.findall(r"^```py\n(import matplotlib.*?)^```", page, re.M | re.S)
+    exec(code, dict(results))
+    for line, result in zip(drawn[0].axes[0].lines, results.values(), strict=True):
+        took = [result.train_metrics_clientapp.get(n, {"round-time": 0.0}) for n in range(1, 11)]
+        times = np.cumsum([0.0, *(metrics["round-time"] for metrics in took)])
+        accuracies = [one["test-accuracy"] for one in result.evaluate_metrics_serverapp.values()]
+        np.testing.assert_allclose(line.get_xydata(), np.transpose([times, accuracies]))
+    assert len(results["fedavg"].train_metrics_clientapp) < 10  # others had no participants
 
 
 def with_wrong(strategy=None, scenario=SCENARIO, **options):

@@ -311,8 +311,7 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
         style["label"] = None
         axes.plot(x, y, **style)
         last = min(x[-1], end / length)
-        if np.isfinite(last):  # as it is not for a federation without a clock
-            ends.append((float(np.interp(last, x, y)), last, style, runs))
+        ends.append((float(np.interp(last, x, y)), last, style, runs))
     _frame_accuracy(axes, target, "time", f"time [{unit}]")
     axes.set_xlim(0, end / length)
     _label_ends(axes, ends)

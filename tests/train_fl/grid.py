@@ -38,6 +38,11 @@ def make_app(task=TASK) -> ClientApp:
         told = MetricRecord({"gain": 0.02 + 0.01 * context.node_config["partition-id"]})
         return Message(RecordDict({"metrics": told}), reply_to=message)
 
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        root = {"num-examples": 1, "root": context.node_config["partition-id"] ** 0.5}
+        return Message(RecordDict({"metrics": MetricRecord(root)}), reply_to=message)
+
     return app
 
 
@@ -87,21 +92,20 @@ class LocalGrid(Grid):
 
 
 class Spoiled(LocalGrid):
-    """Puts wrong values into a record of a node's first reply, or of its query's; None empties."""
+    """Puts wrong values into a record of a node's replies of a kind; None empties the record."""
 
-    def __init__(self, node, record, values, *arguments, queried=False) -> None:
+    def __init__(self, node, kind, record, values, *arguments) -> None:
         super().__init__(*arguments)
-        self.spoiled = node, record, values, queried
+        self.spoiled = node, kind
+        self.record = record
+        self.values = values
 
     def reply(self, message):
         answer = super().reply(message)
-        (node, record, values, queried) = self.spoiled
-        trains = message.metadata.message_type == "train"
-        first = trains and message.content["config"]["server-round"] == 1
-        if message.metadata.dst_node_id == node and (first or (queried and not trains)):
-            if values is None:
-                answer.content[record].clear()
-            answer.content[record].update(values or {})
+        if self.spoiled == (message.metadata.dst_node_id, message.metadata.message_type):
+            if self.values is None:
+                answer.content[self.record].clear()
+            answer.content[self.record].update(self.values or {})
         return answer
 
 

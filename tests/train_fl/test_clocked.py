@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
+import warnings
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 
-from policies import LROA, Opportunistic, evaluate, make_policy
-from policies.selection.scheduler import Scheduler
-from policies.selection.selector import Selector
+from fl_edge_env import Allocation
+from policies import LROA, Opportunistic, make_policy
+from policies.resources import static_resources
 
 pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedProx, Strategy
 
+from tests.support import ROOT
 from tests.train_fl.grid import (  # noqa: F401
     SCENARIO,
     TASK,
@@ -28,7 +31,7 @@ from tests.train_fl.grid import (  # noqa: F401
     flat,
     identity,
 )
-from train_fl.federation import Clocked, PolicyStrategy
+from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
 K = SCENARIO.cohort_size
 FEW = {"fraction_train": K / N, "fraction_evaluate": 0.0}
@@ -69,13 +72,14 @@ class Fixed(FedAvg):
         return super().aggregate_train(server_round, replies)
 
 
-def started(strategy, clocked, grid=None, rounds=3):
+def started(strategy, clocked, grid=None, rounds=3, **options):
     """The result of a strategy that gets what the clients of a clocked one need."""
     return strategy.start(
         grid or LocalGrid(),
         clocked.initial_arrays(TASK),
         num_rounds=rounds,
         train_config=ConfigRecord({"lr": 0.1, **clocked.train_config}),
+        **options,
     )
 
 
@@ -96,7 +100,6 @@ def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options, monke
     monkeypatch.setattr(random, "sample", random.Random(0).sample)
     result, clocked = run(strategy)
     assert isinstance(clocked, Strategy)
-    assert clocked.configure_evaluate(1, result.arrays, ConfigRecord(), LocalGrid()) == []
     np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
     for number, metrics in expected.train_metrics_clientapp.items():
         assert result.train_metrics_clientapp[number]["train-loss"] == metrics["train-loss"]
@@ -106,109 +109,75 @@ def test_clocked__strategy_does_what_it_did_without_a_clock(kind, options, monke
         assert strategy.ran is result
 
 
-def test_clocked__cohorts_follow_from_the_seed_alone():
-    grids = [LocalGrid(), LocalGrid(range(N)), LocalGrid()]
-    for grid in grids[:2]:
-        random.random()  # as Flower does at any time
-        run(FedAvg(**FEW), grid)
-    clocked = Clocked(FedAvg(**FEW), SCENARIO, seed=4)
-    started(clocked, clocked, grids[2])
-    cohorts = [sorted(told[:2] for told in grid.trained) for grid in grids]
+class Backwards(LocalGrid):
+    """Replies come in another order, and Flower draws from `random`, as it does at any time."""
+
+    def get_node_ids(self):
+        random.random()
+        return super().get_node_ids()
+
+    def send_and_receive(self, messages, **options):
+        return super().send_and_receive(messages, **options)[::-1]
+
+
+def test_clocked__cohorts_and_metrics_follow_from_the_seed_alone():
+    grids = [LocalGrid(), Backwards(range(N)), LocalGrid()]
+    results = []
+    for grid, seed in zip(grids, (3, 3, 4), strict=True):
+        strategy = FedAvg(fraction_train=K / N, fraction_evaluate=0.5)
+        clocked = Clocked(strategy, SCENARIO, seed=seed)
+        results.append(started(clocked, clocked, grid))
+    cohorts = [sorted(trained[:2] for trained in grid.trained) for grid in grids]
     assert cohorts[0] == cohorts[1] != cohorts[2]
     assert len({n for _, n in cohorts[0]}) > K
+    np.testing.assert_array_equal(*(flat(result.arrays) for result in results[:2]))
+    evaluated = [result.evaluate_metrics_clientapp for result in results]
+    assert evaluated[0] == evaluated[1] != evaluated[2]
 
 
-def by_hand(s, gains, cohort):
-    """The longest time of a cohort [s] and its energies [J], with static resources, in loops."""
-    parts = max(len(cohort), K)
-    longest = 0.0
-    energies = np.zeros(N)
-    for n in cohort:
-        p = (s.p_min[n] + s.p_max[n]) / 2
-        density = s.noise_density_w_hz or s.noise_power_w * K / s.bandwidth_hz
-        noise = density * s.bandwidth_hz / parts
-        upload = s.model_bits * parts / s.bandwidth_hz / math.log2(1 + gains[n] * p / noise)
-        cycles = s.local_epochs[n] * s.cycles_per_sample[n] * s.num_samples[n]
-        left = max(s.energy_budget_j[n] / (1 - (1 - 1 / N) ** parts) - p * upload, 0.0)
-        f = math.sqrt(2 * left / (s.capacitance[n] * cycles))
-        f = min(max(f, s.f_min[n]), s.f_max[n])
-        longest = max(longest, cycles / f + upload)
-        energies[n] = s.capacitance[n] * cycles * f**2 / 2 + p * upload
-    return longest, energies
+LARGE = [[0, 2, 4, 5, 7], [], [0, 1, 3, 8, 9]]
+SMALL = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+HARSH = {"upload_failure": 0.4, "deadline_s": 8.0, "availability": 0.8}
+SPLIT = {"cohort_size": 5, "noise_power_w": SCENARIO.noise_power_w * K / 5}
 
 
-@pytest.mark.parametrize("noise", [{}, {"noise_density_w_hz": 1e-8}], ids=["power", "density"])
-def test_clocked__takes_hand_computed_time_and_energy(noise):
-    scenario = SCENARIO.replace(**noise)
-    observation, _ = (env := gym.make("FLEdge-v0", scenario=scenario)).reset(seed=3)
-    cohorts = [[7], [2, 5, 4], [1, 9, 3, 0, 8]]
-    total = 0.0
-    spent = np.zeros(N)
-    with pytest.warns(RuntimeWarning, match="each has 1/5 of the band") as warned:
-        result, clocked = run(Fixed(*cohorts, [], cohorts[2]), None, 5, scenario)
-    assert len(warned) == 1
-    assert list(result.train_metrics_clientapp) == [1, 2, 3, 5]
-    for number, cohort in enumerate(cohorts, 1):
-        longest, energies = by_hand(scenario, observation["channel_gain"], cohort)
-        total = total + longest
-        spent = spent + energies
-        metrics = result.train_metrics_clientapp[number]
-        assert metrics["round-time"] == pytest.approx(longest, rel=1e-9)
-        assert metrics["elapsed-time"] == pytest.approx(total, rel=1e-9)
-        assert metrics["energy-spent"] == pytest.approx(energies.sum(), rel=1e-9)
-        ratio = np.max(spent / SCENARIO.energy_budget_j) / number
-        assert metrics["worst-spent-ratio"] == pytest.approx(ratio, rel=1e-9)
-        observation, *_ = env.step(env.action_space.sample())
-    total += by_hand(scenario, observation["channel_gain"], cohorts[2])[0]
-    assert clocked.result["total_time"].item() == pytest.approx(total, rel=1e-9)
-
-
-class Replay(Selector):
-    """Chooses the cohorts of another run."""
-
-    def start(self, _):
-        return {}
-
-    def select(self, candidates):
-        return np.array(self.cohorts[candidates.number - 1])
-
-
-def test_clocked__equals_evaluate_with_the_same_cohorts():
-    grid = LocalGrid()
-    selector = Replay(SCENARIO)
-    _, clocked = run(FedAvg(**FEW), grid, rounds=10)
-    selector.cohorts = [[n for k, n, _ in grid.trained if k == number] for number in range(1, 11)]
-    table = evaluate([Scheduler(selector, "static")], SCENARIO, seeds=[3], gaps=False)
-    for name in table.select_dtypes("number"):
-        assert clocked.result[name].item() == pytest.approx(table[name].item(), nan_ok=True)
-    assert clocked.result["policy"].item() == "FedAvg"
-    assert clocked.result["status_reason"].item() == table["status_reason"].item()
-
-
-def test_clocked__lost_updates_do_not_reach_the_strategy():
-    scenario = SCENARIO.replace(upload_failure=0.4, deadline_s=8.0, availability=0.8)
-    cohorts = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+@pytest.mark.parametrize(
+    ("cohorts", "fields", "larger", "warned"),
+    [
+        (LARGE, {}, SPLIT, ["5 devices take part, so each has 1/5 of the band"]),
+        (LARGE, {"noise_density_w_hz": 1e-8}, {"cohort_size": 5}, ["5 devices take part"]),
+        (SMALL, HARSH, {}, []),
+    ],
+    ids=["power", "density", "harsh"],
+)
+def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned):
+    scenario = SCENARIO.replace(**fields)
     strategy = Fixed(*cohorts)
-    grid = LocalGrid(lost={4: {11}})
-    env = gym.make("FLEdge-v0", scenario=scenario)
-    seen = {}
-    observation, _ = env.reset(seed=3)
-    with pytest.warns(RuntimeWarning, match="device 11 in round 4: no reply in time"):
-        result, _ = run(strategy, grid, 4, scenario)
-    for number, cohort in enumerate(cohorts, 1):
-        metrics = result.train_metrics_clientapp[number]
-        away = np.flatnonzero(observation["available"] == 0).tolist()
-        failed = metrics["failed"]
-        late = metrics["late"]
+    grid = LocalGrid()
+    with warnings.catch_warnings(record=True, action="always") as warnings_:
+        result, _ = run(strategy, grid, len(cohorts), scenario)
+    for one, message in zip(warnings_, warned, strict=True):
+        assert message in str(one.message)
+    system = scenario.replace(**larger)
+    observation, _ = (env := gym.make("FLEdge-v0", scenario=system)).reset(seed=3)
+    assert len(result.train_metrics_clientapp) == sum(map(bool, cohorts))
+    lost = set()
+    for number, metrics in result.train_metrics_clientapp.items():
+        available = observation.get("available", np.ones(N))
+        cohort = [n for n in cohorts[number - 1] if available[n]]
+        lost |= {"away"} if len(cohort) < len(cohorts[number - 1]) else set()
+        f, p = static_resources(observation["channel_gain"], observation["queue"], system)
+        observation, _, _, _, info = env.step(Allocation(f, p, cohort=cohort))
+        assert metrics["round-time"] == pytest.approx(info["round_time"], rel=1e-9)
+        assert metrics["energy-spent"] == pytest.approx(info["energy_spent"].sum(), rel=1e-9)
+        failed, late = (np.flatnonzero(info.get(name, ())) for name in ("failed", "late"))
+        assert (metrics["failed"], metrics["late"]) == (failed.tolist(), late.tolist())
         sent = [n for told, n, _ in grid.trained if told == number]
-        assert sent == [n for n in cohort if n not in away + failed]
-        assert strategy.seen[number - 1] == [n for n in sent if n not in late]
-        assert metrics["participants"] == strategy.seen[number - 1]
-        assert metrics["missing"] == ([11] if number == 4 else [])
-        for name in ("away", "failed", "late"):
-            seen.setdefault(name, set()).update(set(locals()[name]) & set(cohort) - {11})
-        observation, *_ = env.step(env.action_space.sample())
-    assert all(seen.values())  # so that the above says something
+        assert sent == [n for n in cohort if n not in failed]
+        received = [n for n in sent if n not in late]
+        assert strategy.seen[number - 1] == metrics["participants"] == received
+        lost |= {name for name in ("failed", "late") if metrics[name]}
+    assert len(lost) == (3 if fields is HARSH else 0)
 
 
 def test_clocked__sends_nothing_to_a_node_that_is_no_device(caplog):
@@ -240,22 +209,14 @@ def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
 
 def test_clocked__keeps_what_is_set_on_strategy_and_clock():
     strategy = FedAvg(**FEW)
-    calls = []
-
-    def aggregate(server_round, replies):
-        calls.append(server_round)
-        return FedAvg.aggregate_train(strategy, server_round, replies)
-
-    def configure(server_round, arrays, config, grid):
-        calls.append(-server_round)
-        return FedAvg.configure_train(strategy, server_round, arrays, config, grid)
-
+    aggregate = Mock(wraps=strategy.aggregate_train)
+    configure = Mock(wraps=strategy.configure_train)
     strategy.aggregate_train = aggregate
     clocked = Clocked(strategy, SCENARIO)
     clocked.configure_train = configure
     clocked.fraction_train = 2 / N
     result = started(clocked, clocked, rounds=2)
-    assert calls == [-1, 1, -2, 2]
+    assert aggregate.call_count == configure.call_count == 2
     assert (strategy.aggregate_train, strategy.configure_train) == (aggregate, configure)
     assert {len(one["participants"]) for one in result.train_metrics_clientapp.values()} == {2}
 
@@ -267,10 +228,31 @@ FASTEST = {"resources": lambda *known: (known[2].f_max, known[2].p_max)}
     "options", [{"resources": "dynamic-shared"}, FASTEST, {"policy": Opportunistic(SCENARIO)}]
 )
 def test_clocked__resources_change_time_and_energy_alone(options):
-    (static, clock) = run(FedAvg(**FEW))
-    (result, other) = run(FedAvg(**FEW), **options)
+    static, clock = run(FedAvg(**FEW))
+    result, other = run(FedAvg(**FEW), **options)
     np.testing.assert_array_equal(flat(result.arrays), flat(static.arrays))
     assert other.result["total_time"].item() < 0.98 * clock.result["total_time"].item()
+
+
+def test_page__draws_accuracy_over_simulated_time(drawn):
+    scenario = SCENARIO.replace(availability=0.1)
+    runs = {
+        "fedavg": Clocked(FedAvg(**FEW), scenario),
+        "lroa": PolicyStrategy(LROA(scenario), scenario),
+    }
+    results = {
+        name: started(strategy, strategy, rounds=10, evaluate_fn=evaluation(TASK))
+        for name, strategy in runs.items()
+    }
+    page = (ROOT / "docs/federation.md").read_text()
+    (code,) = re.findall(r"^```py\n(import matplotlib.*?)^```", page, re.M | re.S)
+    exec(code, dict(results))
+    for line, result in zip(drawn[0].axes[0].lines, results.values(), strict=True):
+        took = {n: one["round-time"] for n, one in result.train_metrics_clientapp.items()}
+        times = pd.Series(took).reindex(range(11), fill_value=0.0).cumsum()
+        accuracies = [one["test-accuracy"] for one in result.evaluate_metrics_serverapp.values()]
+        np.testing.assert_allclose(line.get_xydata(), np.transpose([times, accuracies]))
+    assert len(results["fedavg"].train_metrics_clientapp) < 10  # others had no participants
 
 
 def with_wrong(strategy=None, scenario=SCENARIO, **options):

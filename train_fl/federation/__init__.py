@@ -5,7 +5,6 @@ from __future__ import annotations
 try:
     from train_fl.federation.client import device_reply, train_reply
     from train_fl.federation.clocked import Clocked
-    from train_fl.federation.figures import save_accuracy
     from train_fl.federation.strategy import PolicyStrategy, evaluation
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -14,11 +13,4 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-__all__ = [
-    "Clocked",
-    "PolicyStrategy",
-    "device_reply",
-    "evaluation",
-    "save_accuracy",
-    "train_reply",
-]
+__all__ = ["Clocked", "PolicyStrategy", "device_reply", "evaluation", "train_reply"]

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from numpy.random import Generator
+from torch import Tensor, nn
 
 from fl_edge_env.checks import is_integer
-from train_fl.compression import Uploads, make_compressor
+from fl_edge_env.typing import Float32Array
+from train_fl.compression import Compressor, Uploads, make_compressor
 from train_fl.federation.messages import DEVICE, flat, named
 from train_fl.local_sgd import LocalTrainer
 from train_fl.task import Task, TrainingSeeds
@@ -36,15 +39,32 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     """
     config = message.content["config"]
     device = _device(context)
-    epochs = config["local-epochs"]
-    compression = str(config.get("compression", "none"))
     entropy = int(config["training-entropy"])
     key = tuple(config["training-key"])
     seeds = TrainingSeeds.of(np.random.SeedSequence(entropy, spawn_key=key))
-    completed_rounds = int(config["server-round"]) - 1
     model = task.initial_model(seeds.model)
+    update, metrics = _trained(model, task, message.content, seeds, device)
+    content = RecordDict({"metrics": MetricRecord(metrics)})
+    compressor = _compressor(config, task)
+    if compressor is None:
+        content["arrays"] = named(model)
+    else:
+        uploads = Uploads([tuple(each.shape) for each in model.parameters()], compressor)
+        rng = seeds.upload(int(config["server-round"]) - 1, device)
+        packed = _packed(update.numpy(), uploads, rng, context.state, f"{entropy} {key}")
+        content["packed"] = ConfigRecord({"update": packed})
+    return Message(content, reply_to=message)
+
+
+def _trained(
+    model: nn.Module, task: Task, content: RecordDict, seeds: TrainingSeeds, device: int
+) -> tuple[Tensor, dict[str, Any]]:
+    """Train the message's model on a device's data; return the update, shape (d,), and metrics."""
+    config = content["config"]
+    completed_rounds = int(config["server-round"]) - 1
+    epochs = config["local-epochs"]
     trainer = LocalTrainer(model, task.options)
-    parameters = torch.from_numpy(flat(message.content["arrays"], dict(model.named_parameters())))
+    parameters = torch.from_numpy(flat(content["arrays"], dict(model.named_parameters())))
     part = task.episode(seeds.split).parts[device]
     data = task.dataset.train_inputs[part], task.dataset.train_targets[part]
     metrics: dict[str, Any] = {"num-examples": len(part)}
@@ -60,24 +80,27 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
         augment=task.dataset.augment,
     )
     metrics["train_s"] = time.perf_counter() - started
-    content = RecordDict({"metrics": MetricRecord(metrics)})
-    user_defined = compression.startswith("bits:")
-    compressor = task.compression if user_defined else make_compressor(compression)
-    if compressor is None:
-        content["arrays"] = named(model)
-    else:
-        shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-        uploads = Uploads(shapes, compressor)
-        episode = f"{entropy} {key}"
-        left = None
-        if uploads.remembers:
-            kept = context.state.get("left", ArrayRecord()).get(episode)
-            left = np.zeros(len(update), dtype=np.float32) if kept is None else kept.numpy()
-        packed, left = uploads.sent(update.numpy(), left, seeds.upload(completed_rounds, device))
-        if left is not None:
-            context.state["left"] = ArrayRecord({episode: torch.from_numpy(left)})
-        content["packed"] = ConfigRecord({"update": packed})
-    return Message(content, reply_to=message)
+    return update, metrics
+
+
+def _compressor(config: ConfigRecord, task: Task) -> Compressor | None:
+    """The compressor that the server asks for, which the task has if it is user-defined."""
+    compression = str(config.get("compression", "none"))
+    return task.compression if compression.startswith("bits:") else make_compressor(compression)
+
+
+def _packed(
+    update: Float32Array, uploads: Uploads, rng: Generator, state: RecordDict, episode: str
+) -> bytes:
+    """Compress an update; the client's state keeps the residual of its episode, if there is one."""
+    left = None
+    if uploads.remembers:
+        kept = state.get("left", ArrayRecord()).get(episode)
+        left = np.zeros(len(update), dtype=np.float32) if kept is None else kept.numpy()
+    packed, left = uploads.sent(update, left, rng)
+    if left is not None:
+        state["left"] = ArrayRecord({episode: torch.from_numpy(left)})
+    return packed
 
 
 def _device(context: Context) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
-import reprlib
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.checks import is_integer, is_real, one_of
+from fl_edge_env.checks import one_of
 from fl_edge_env.streams import policy_seed
 from policies.base import Policy
 from policies.global_random import seeded
@@ -25,7 +23,7 @@ from policies.resources import RESOURCES, ResourceName, ResourceRule
 from train_fl.federation.messages import flat, usable
 from train_fl.federation.rounds import EmulatedRounds
 
-_STATE = ("cohort", "missing", "elapsed-time")  # the entries of a round in a state
+_WRAPPED = "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"
 
 
 class Clocked(EmulatedRounds):
@@ -84,8 +82,6 @@ class Clocked(EmulatedRounds):
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
         self._own = _methods(strategy)
-        self._past: list[dict[str, Any]] = []  # the rounds so far, for `state`
-        self._resumed: list[dict[str, Any]] = []  # the rounds of an interrupted run
         self.strategy = strategy  # last, as what is set later may be the strategy's
 
     def __getattr__(self, name: str) -> Any:
@@ -97,64 +93,6 @@ class Clocked(EmulatedRounds):
         strategy = vars(self).get("strategy")
         own = name in vars(self) or name.startswith("_")
         object.__setattr__(self if own or not hasattr(strategy, name) else strategy, name, value)
-
-    def state(self) -> dict[str, Any]:
-        """Return the seed and the rounds so far, for JSON; `start` resumes with them.
-
-        The model and the strategy's attributes, such as FedAdam's moments, are not included.
-        """
-        return {"seed": self.seed, "rounds": [dict(each) for each in self._past]}
-
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        *rest: Any,
-        state: Mapping[str, Any] | None = None,
-        **named: Any,
-    ) -> Result:
-        """Run the federation for at most the scenario's rounds; see Flower's `Strategy`.
-
-        With the `state` of an interrupted run, its rounds are played again without clients, and the
-        run continues with the next one, from the last model. `num_rounds` counts all rounds. The
-        result has the clock's metrics of all rounds, but losses and accuracies only of new ones.
-        """
-        self._past = []
-        self._resumed = [] if state is None else self._rounds_of(state, num_rounds)
-        named |= zip(
-            ("timeout", "train_config", "evaluate_config", "evaluate_fn"), rest, strict=False
-        )
-        evaluate = named.get("evaluate_fn")
-        if evaluate is not None and self._resumed:
-            named["evaluate_fn"] = lambda number, model: (
-                evaluate(number, model) if number > len(self._resumed) else None
-            )
-        return super().start(grid, initial_arrays, num_rounds, **named)
-
-    def _rounds_of(self, state: Mapping[str, Any], num_rounds: int) -> list[dict[str, Any]]:
-        """The rounds of a state; raises if it is no state of a run with this seed."""
-        try:
-            seed = state["seed"]
-            rounds = [{name: each[name] for name in _STATE} for each in state["rounds"]]
-            devices = [n for each in rounds for n in (*each["cohort"], *each["missing"])]
-            right = all(is_integer(n) and 0 <= n < self.scenario.num_devices for n in devices)
-            right = right and all(is_real(each["elapsed-time"]) for each in rounds)
-        except (KeyError, TypeError):
-            right = False
-        if not right:
-            raise ValueError(
-                "state must be what state() of a run with this scenario returned, got "
-                f"{reprlib.repr(state)}"
-            )
-        if seed != self.seed:
-            raise ValueError(f"state must have the seed of this run, {self.seed}, got {seed!r}")
-        if len(rounds) >= num_rounds:
-            raise ValueError(
-                f"num_rounds counts the rounds of state too: it must be at least "
-                f"{len(rounds) + 1}, got {num_rounds}"
-            )
-        return rounds
 
     def _run(self, *arguments: Any, **options: Any) -> Result:
         """Run the strategy's own `start`, with the rounds of this object."""
@@ -173,37 +111,24 @@ class Clocked(EmulatedRounds):
             if self.policy is not None:
                 self.policy.reset(policy_seed(self.seed))
                 self.policy.feedback({})
-            self._clocks = [self._replay(each) for each in self._resumed]
-        if server_round <= len(self._resumed):
-            return []
         messages = self._messages("configure_train", server_round, arrays, config, grid)
         self._meet(grid)
-        nodes = [message.metadata.dst_node_id for message in messages]
-        wrong = {n for n in nodes if n not in self._asked or nodes.count(n) > 1}
-        if wrong:
-            raise ValueError(
-                f"a strategy must send at most one message to each node in a round, got "
-                f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
-                "unknown: use nodes of grid.get_node_ids()"
-            )
-        pairs = [*zip(nodes, messages, strict=True)]
-        sent = {self._device_of[node]: each for node, each in pairs if node in self._device_of}
-        cohort = [device for device in sent if self._available[device]]
-        self._sent = {node: _first(message.content.array_records) for node, message in pairs}
-        self._cohort = cohort
-        if not cohort:
+        sent = self._by_node(messages, server_round)
+        self._sent = {node: _first(one.content.array_records) for node, one in sent.items()}
+        available = self._observation.get("available", np.ones(self.scenario.num_devices))
+        devices = [self._device_of[node] for node in sent if node in self._device_of]
+        self._cohort = [device for device in devices if available[device]]
+        if not self._cohort:
             return []
-        self._play(self._decided(cohort))
+        self._play(self._decided(self._cohort))
         failed = np.flatnonzero(self._info.get("failed", ()))
-        return [sent[device] for device in cohort if device not in failed]
+        return [sent[self._node_of[device]] for device in self._cohort if device not in failed]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the usable replies in time with the strategy; add the clock's metrics."""
         clock: dict[str, Any] = {}
-        if server_round <= len(self._resumed):
-            return None, self._clocks[server_round - 1]
         if self._cohort:
             replies = [*replies]
             names = [_names(reply) for reply in replies if reply.has_content()]
@@ -211,7 +136,8 @@ class Clocked(EmulatedRounds):
             self._usual = max(names, key=lambda one: (names.count(one), len(str(one))), default=[])
             received, clock = self._close(server_round, replies, self._reply)
             replies = [received[device] for device in self._cohort if device in received]
-        self._end(clock)
+            if self.policy is not None:
+                self.policy.feedback(self._info)
         arrays, metrics = self._own["aggregate_train"](server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
 
@@ -219,50 +145,15 @@ class Clocked(EmulatedRounds):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the strategy's messages for evaluation."""
-        if server_round <= len(self._resumed):
-            return []
         return self._messages("configure_evaluate", server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Aggregate the evaluations with the strategy."""
-        if server_round <= len(self._resumed):
-            return None
         ordered = sorted(replies, key=lambda reply: self._place(reply.metadata.src_node_id))
         metrics: MetricRecord | None = self._own["aggregate_evaluate"](server_round, ordered)
         return metrics
-
-    def _replay(self, then: dict[str, Any]) -> MetricRecord | None:
-        """Play a round of the interrupted run without clients; return the clock's metrics."""
-        self._cohort = [device for device in then["cohort"] if self._available[device]]
-        clock: dict[str, Any] = {}
-        if self._cohort:
-            self._play(self._decided(self._cohort))
-            arrived = np.flatnonzero(self._expected.arrived)
-            clock = self._account(np.setdiff1d(arrived, then["missing"]).tolist())
-        self._end(clock)
-        now = self._past[-1]
-        same_time = math.isclose(now["elapsed-time"], then["elapsed-time"])
-        if now["cohort"] != then["cohort"] or not same_time:
-            raise ValueError(
-                f"state does not fit: its round {len(self._past)} is {then}, and here {now}: pass "
-                "the scenario, resources and policy of the interrupted run"
-            )
-        return MetricRecord(clock) if clock else None
-
-    def _end(self, clock: dict[str, Any]) -> None:
-        """Note the last round for the state, and tell the policy."""
-        before = self._past[-1]["elapsed-time"] if self._past else 0.0
-        now = {"cohort": self._cohort, "missing": [], "elapsed-time": before} | clock
-        self._past.append({name: now[name] for name in _STATE})
-        if self._cohort and self.policy is not None:
-            self.policy.feedback(self._info)
-
-    @property
-    def _available(self) -> Any:
-        """Which devices are available in the coming round, shape (N,)."""
-        return self._observation.get("available", np.ones(self.scenario.num_devices))
 
     def _messages(self, method: str, server_round: int, *arguments: Any) -> list[Message]:
         """The strategy's messages, which follow from seed, round and devices.
@@ -282,6 +173,18 @@ class Clocked(EmulatedRounds):
         with seeded(self.seed, server_round), patch.object(grid, "get_node_ids", nodes):
             return list(self._own[method](server_round, *arguments))
 
+    def _by_node(self, messages: list[Message], server_round: int) -> dict[int, Message]:
+        """The messages by node; raises if nodes are repeated or unknown."""
+        nodes = [message.metadata.dst_node_id for message in messages]
+        wrong = {n for n in nodes if n not in self._asked or nodes.count(n) > 1}
+        if wrong:
+            raise ValueError(
+                f"a strategy must send at most one message to each node in a round, got "
+                f"{len(nodes)} in round {server_round}, but nodes {sorted(wrong)} are repeated or "
+                "unknown: use nodes of grid.get_node_ids()"
+            )
+        return dict(zip(nodes, messages, strict=True))
+
     def _place(self, node: int) -> int:
         """The place of a node among others: its device number, and the last if it has none."""
         return self._device_of.get(node, self.scenario.num_devices)
@@ -300,9 +203,26 @@ class Clocked(EmulatedRounds):
         return reply
 
     def _decided(self, cohort: list[int]) -> Allocation:
-        """The decision for a cohort; with more than K devices, in a system with a larger K."""
+        """The decision for a cohort, with f and p of the policy or of the resources' rule."""
+        system = self._system_for(len(cohort))
+        self._env.simulator.change_cohort_size(system)
+        if self.policy is None:
+            members = np.isin(np.arange(system.num_devices), cohort)
+            gain = self._observation["channel_gain"]
+            f, p, *bandwidth = self._rule(gain, self._observation["queue"], system, members)
+            return Allocation(f, p, cohort=cohort, bandwidth=bandwidth[0] if bandwidth else None)
+        decision = self.policy.decide(self._observation)
+        if decision.cohort is None:
+            raise ValueError(
+                f"{self.policy.name} samples its cohort and sets f and p for expected energies: "
+                'use resources="dynamic", which takes a given cohort'
+            )
+        return Allocation(decision.f, decision.p, cohort=cohort)
+
+    def _system_for(self, devices: int) -> Scenario:
+        """The scenario; for more than K devices, with a larger K and the same noise density."""
         scenario = self.scenario
-        size = max(len(cohort), self.scenario.cohort_size)
+        size = max(devices, scenario.cohort_size)
         if size not in self._systems:
             if len(self._systems) == 1:
                 warnings.warn(
@@ -315,27 +235,12 @@ class Clocked(EmulatedRounds):
             fixed = {"V": scenario.V, "lambda_": scenario.lambda_, "noise_power_w": noise}
             with warnings.catch_warnings(action="ignore"):  # these concern sampled decisions
                 self._systems[size] = scenario.replace(cohort_size=size, **fixed)
-        system = self._systems[size]
-        self._env.simulator.change_cohort_size(system)
-        gain = self._observation["channel_gain"]
-        queue = self._observation["queue"]
-        if self.policy is None:
-            members = np.isin(np.arange(scenario.num_devices), cohort)
-            f, p, *bandwidth = self._rule(gain, queue, system, members)
-            return Allocation(f, p, cohort=cohort, bandwidth=bandwidth[0] if bandwidth else None)
-        decision = self.policy.decide(self._observation)
-        if decision.cohort is None:
-            raise ValueError(
-                f"{self.policy.name} samples its cohort and sets f and p for expected energies: "
-                'use resources="dynamic", which takes a given cohort'
-            )
-        return Allocation(decision.f, decision.p, cohort=cohort)
+        return self._systems[size]
 
 
 def _methods(strategy: Any) -> dict[str, Any]:
     """The methods of a strategy that a clock wraps."""
-    kinds = itertools.product(("configure", "aggregate"), ("train", "evaluate"))
-    return {name: getattr(strategy, name) for name in map("_".join, kinds)}
+    return {name: getattr(strategy, name) for name in _WRAPPED}
 
 
 def _first(records: Mapping[str, Any]) -> Any:

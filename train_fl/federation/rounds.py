@@ -90,6 +90,20 @@ class EmulatedRounds:
         """Start an episode, and query the nodes' device numbers."""
         self._observation, _ = self._env.reset(seed=self.seed)
         self._recorder = Recorder(self.scenario, [self.seed])
+        self._wait_for_nodes(grid)
+        self._strangers = dict[int, str]()
+        self._node_of = dict[int, int]()
+        self._asked = set[int]()
+        devices = self._meet(grid)
+        if not 0 < len(self._node_of) == len(devices):
+            raise ValueError(
+                f"each node must report a different {DEVICE}: the client app needs "
+                f"app.query()(device_reply), got {sorted(devices)}, and from "
+                f"{len(self._strangers)} other nodes {[*self._strangers.values()][:1]}"
+            )
+
+    def _wait_for_nodes(self, grid: Grid) -> None:
+        """Wait until there is a node for each device; raises if there are fewer or more."""
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
         logging.getLogger("flwr").info(
@@ -104,16 +118,6 @@ class EmulatedRounds:
                 f"the scenario has {count} devices and the federation {len(nodes)} nodes after "
                 f"{self._wait:g} s: start {count} nodes, in a simulation with "
                 f"--federation-config num-supernodes={count}"
-            )
-        self._strangers = dict[int, str]()
-        self._node_of = dict[int, int]()
-        self._asked = set[int]()
-        devices = self._meet(grid)
-        if not 0 < len(self._node_of) == len(devices):
-            raise ValueError(
-                f"each node must report a different {DEVICE}: the client app needs "
-                f"app.query()(device_reply), got {sorted(devices)}, and from "
-                f"{len(self._strangers)} other nodes {[*self._strangers.values()][:1]}"
             )
 
     def _meet(self, grid: Grid) -> Collection[int]:

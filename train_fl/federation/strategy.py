@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from fl_edge_env import Scenario
+from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import FINITE, freeze, is_real, number_in, read_only
 from fl_edge_env.compression import Compression
 from fl_edge_env.files import as_value_error
 from fl_edge_env.scenario.from_log import COLUMNS
 from fl_edge_env.streams import policy_seed
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import Float32Array, FloatArray
 from policies.base import Policy
 from train_fl.compression import Compressor, Uploads, make_compressor
 from train_fl.federation.messages import flat, shaped, usable
@@ -92,6 +92,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         self.policy = policy
         self.name = policy.name
         self._server = make_server_optimizer(server)
+        self._balance = self._server.balance(scenario.local_epochs, scenario.num_samples)
         self._kept = dict[str, torch.Tensor]()
         self._compressor = compressor or make_compressor(scenario.compression)
         self._download = make_compressor(scenario.download_compression)
@@ -102,27 +103,20 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Decide a round; return the messages to its participants. Round 1 starts an episode."""
-        scenario = self.scenario
-        env = self._env
         if server_round == 1:
             self._start_episode(grid)
         self._meet(grid)
         if self._measure_gains is not None:
-            gain = env.simulator.channel_gain.copy()
-            gain[list(self._node_of)] = self._measure_gains(grid, list(self._node_of.values()))
-            env.simulator.measure(gain)
-            self._observation = env.simulator.observe()
-        decision = self.policy.decide(self._observation).of_shape((scenario.num_devices,))
+            self._observe_measured(grid, self._measure_gains)
+        decision = self.policy.decide(self._observation).of_shape((self.scenario.num_devices,))
         self._play(decision)
         self._arrays = arrays
         self._received = flat(arrays, arrays)
         self._shapes = [tuple(array.shape) for array in arrays.values()]
         if self._download is not None:
             downloads = Uploads(self._shapes, self._download)
-            rng = TrainingSeeds.of(env.training_seed)
-            sent = downloads.encoded(
-                self._received.astype(np.float32), rng.broadcast(server_round - 1)
-            )
+            rng = TrainingSeeds.of(self._env.training_seed).broadcast(server_round - 1)
+            sent = downloads.encoded(self._received.astype(np.float32), rng)
             self._received = downloads.decoded(sent)
             arrays = shaped(self._received, arrays)
         common = {
@@ -130,13 +124,28 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             **self.train_config,
             "server-round": server_round,
             "report-losses": self.policy.uses_losses,
-            "compression": scenario.compression,
+            "compression": self.scenario.compression,
         }
+        return self._orders(decision, arrays, common)
+
+    def _observe_measured(
+        self, grid: Grid, measure: Callable[[Grid, list[int]], FloatArray]
+    ) -> None:
+        """Let the clients measure the gains of the coming round."""
+        gain = self._env.simulator.channel_gain.copy()
+        gain[list(self._node_of)] = measure(grid, list(self._node_of.values()))
+        self._env.simulator.measure(gain)
+        self._observation = self._env.simulator.observe()
+
+    def _orders(
+        self, decision: Allocation, arrays: ArrayRecord, common: dict[str, Any]
+    ) -> list[Message]:
+        """The messages to the participants, with the model and the settings of each device."""
         settings = {
             "frequency": decision.f,
             "power": decision.p,
             "bandwidth": decision.bandwidth,
-            "local-epochs": scenario.local_epochs,
+            "local-epochs": self.scenario.local_epochs,
         }
         messages = []
         for device in set(self._expected.participants.tolist()) & set(self._node_of):
@@ -153,43 +162,50 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         Raises `FloatingPointError` if the model is not finite.
         """
         read, record = self._close(server_round, replies, self._reply)
-        scenario = self.scenario
-        received = [read[device] for device in sorted(read)]
-        updates = [update for update, _ in received]
-        rows = [row for _, row in received]
-        participants = np.array(sorted(read), dtype=np.int64)
-        balance = self._server.balance(scenario.local_epochs, scenario.num_samples)
-        weights = (self._expected.weight * balance)[participants]
+        devices = np.array(sorted(read), dtype=np.int64)
+        rows = [read[device][1] for device in sorted(read)]
         model = flat(self._arrays, self._arrays)
-        together = torch.from_numpy(np.array(updates, model.dtype).reshape(len(read), model.size))
+        updates = np.array([read[device][0] for device in sorted(read)], model.dtype)
+        together = torch.from_numpy(updates.reshape(len(read), model.size))
+        weights = (self._expected.weight * self._balance)[devices]
         apply_contributions(
             torch.from_numpy(model), together, weights, self._server, self._kept, server_round
         )
-        reports = {"update_norms": norms_of(together)}
-        for name in _LOSSES if self.policy.uses_losses else ():
-            reports[_LOSSES[name]] = np.array([row[name] for row in rows])
-        info = self._info | {"participants": np.isin(np.arange(len(balance)), participants)}
-        for name, values in reports.items():
-            info[name] = np.zeros(len(balance))
-            info[name][participants] = values
-        record |= {
-            "mean-queue": float(np.mean(self._env.simulator.queue)),
-            "weights": weights.tolist(),
-        }
+        record["mean-queue"] = float(np.mean(self._env.simulator.queue))
+        record["weights"] = weights.tolist()
         if rows and all("train-loss" in row for row in rows):
             losses = [row["train-loss"] for row in rows]
-            samples = samples_seen(scenario.local_epochs, scenario.num_samples)[participants]
+            scenario = self.scenario
+            samples = samples_seen(scenario.local_epochs, scenario.num_samples)[devices]
             record["train-loss"] = float(np.average(losses, weights=samples))
         if self._log is not None:
-            table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
-            try:
-                table.to_csv(self._log, mode="a", header=False, index=False)
-            except OSError as error:
-                message = f"cannot add round {server_round} to the log {str(self._log)!r}: {error}"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            self._append(rows, server_round, self._log)
+        self._give_feedback(devices, rows, norms_of(together))
+        return shaped(model, self._arrays), MetricRecord(record)
+
+    def _append(self, rows: list[dict[str, Any]], server_round: int, log: str | Path) -> None:
+        """Append a round to the log; only warns if that is impossible."""
+        table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
+        try:
+            table.to_csv(log, mode="a", header=False, index=False)
+        except OSError as error:
+            message = f"cannot add round {server_round} to the log {str(log)!r}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+    def _give_feedback(
+        self, devices: NDArray[np.int64], rows: list[dict[str, Any]], norms: Float32Array
+    ) -> None:
+        """Give the policy the info of the round, with what these devices reported."""
+        reports: dict[str, Any] = {"update_norms": norms}
+        for name in _LOSSES if self.policy.uses_losses else ():
+            reports[_LOSSES[name]] = [row[name] for row in rows]
+        count = self.scenario.num_devices
+        info = self._info | {"participants": np.isin(np.arange(count), devices)}
+        for name, values in reports.items():
+            info[name] = np.zeros(count)
+            info[name][devices] = values
         freeze(info.values())
         self.policy.feedback(info)
-        return shaped(model, self._arrays), MetricRecord(record)
 
     def configure_evaluate(self, *_: Any, **__: Any) -> Iterable[Message]:
         """No messages, as the server evaluates; see `evaluation`."""
@@ -216,34 +232,40 @@ class PolicyStrategy(EmulatedRounds, Strategy):
 
     def _reply(self, reply: Message) -> tuple[NDArray[Any], dict[str, Any]]:
         """The update of a reply, shape (d,), and its row in the log; raises if it is unusable."""
-        scenario = self.scenario
         metrics = reply.content.get("metrics", {})
-        device = self._device_of[reply.metadata.src_node_id]
-        reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}
-        row = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
-        row |= {
-            "device": device,
-            "epochs": scenario.local_epochs[device],
-            "samples": row.get("num-examples", scenario.num_samples[device]),
-            "parameters": self._received.size,
-        }
+        row = self._row(self._device_of[reply.metadata.src_node_id], metrics)
         for name in _LOSSES if self.policy.uses_losses else ():
             row[name] = number_in(FINITE, f"its {name}", metrics.get(name))
         if "train-loss" in metrics:
             row["train-loss"] = metrics["train-loss"]
         if self._compressor is not None and "packed" in reply.content:
             packed = reply.content["packed"].get("update", b"")
-            kind = Compression.parse("compression", scenario.compression)
-            whole = int(kind.size(32.0 * self._received.size, len(self._shapes))) // 8
-            if len(packed) != whole:
-                raise ValueError(f"its upload must have {whole} bytes, got {len(packed)}")
-            update = Uploads(self._shapes, self._compressor).decoded(packed)
-            size = whole
+            update = self._decoded(packed, self._compressor)
+            row["bytes_up"] = len(packed)
         else:
             local = flat(reply.content.get("arrays", {}), self._arrays)
             update = local - self._received
-            size = local.nbytes
-        return usable(update, self._received, metrics), row | {"bytes_up": size}
+            row["bytes_up"] = local.nbytes
+        return usable(update, self._received, metrics), row
+
+    def _decoded(self, packed: bytes, compressor: Compressor) -> Float32Array:
+        """The update that a client has compressed, shape (d,); raises if bytes are missing."""
+        kind = Compression.parse("compression", self.scenario.compression)
+        whole = int(kind.size(32.0 * self._received.size, len(self._shapes))) // 8
+        if len(packed) != whole:
+            raise ValueError(f"its upload must have {whole} bytes, got {len(packed)}")
+        return Uploads(self._shapes, compressor).decoded(packed)
+
+    def _row(self, device: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """What server and client know of a participation, for the log."""
+        reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}
+        row = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
+        return row | {
+            "device": device,
+            "epochs": self.scenario.local_epochs[device],
+            "samples": row.get("num-examples", self.scenario.num_samples[device]),
+            "parameters": self._received.size,
+        }
 
 
 def evaluation(task: Task) -> Callable[[int, ArrayRecord], MetricRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -129,14 +130,14 @@ class EnvCore:
         terminated, truncated = self._end()
         return observation, reward, terminated, truncated, self._info(outcome)
 
+    @abstractmethod
     def _check_under_way(self) -> None:
         """Raise `gymnasium.error.ResetNeeded` if no episode is under way."""
-        raise NotImplementedError
 
     def _decide(self, action: Float32Array | Allocation) -> Allocation:
         """The decision of an action, checked."""
         if isinstance(action, Allocation):
-            return action.of_shape(self.simulator.queue.shape).validate(self.scenario)
+            return action.of_shape(self.simulator.queue.shape).validate(self.simulator.scenario)
         return self.decode(action)
 
     def _play(self, decision: Allocation) -> Round:

@@ -334,10 +334,7 @@ def make_task(
         )
     num_devices = positive_integer("num_devices", num_devices)
     server = make_server_optimizer(server, training)
-    if isinstance(model, str) and is_reference(model):
-        model = load_reference(model, kind="class or function that makes a network", fits=callable)
-    if isinstance(model, str):
-        one_of("model", model, list(MODELS))
+    model = _found_model(model)
     if training.upload is not None:
         one_of("upload", training.upload, list(MODELS))
     if isinstance(compression, str):
@@ -365,6 +362,13 @@ def make_task(
     check_maker(make_model, dataset.examples(), classes)
     dataset.check_augment()
     return task
+
+
+def _found_model(model: Any) -> Any:
+    """The name of a network of FLEdge, or a function that makes one, loaded if it has a file."""
+    if isinstance(model, str) and is_reference(model):
+        return load_reference(model, kind="class or function that makes a network", fits=callable)
+    return one_of("model", model, list(MODELS)) if isinstance(model, str) else model
 
 
 def _shown(value: Any) -> str:

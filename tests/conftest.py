@@ -16,11 +16,15 @@ import pytest
 from hypothesis import settings
 from matplotlib.figure import Figure
 
+from fl_edge_env.files import user_cache
+
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile(
     "many", deadline=None, derandomize=False, max_examples=300, print_blob=True
 )
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+# Compile the solvers once, also for tests whose user has an empty cache.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache()))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
-
-from train_fl.interrupts import interrupts_in_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,10 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     if arguments is None:
         _fix_process()
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the shell has closed it
-            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
-            setattr(sys, name, nowhere)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # ASCII, for example, lacks the frames of --help.
         sys.stdout.reconfigure(errors="replace")
@@ -78,10 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         del os.environ["COLUMNS"]
     if "matplotlib" not in sys.modules:
         os.environ["MPLBACKEND"] = "agg"  # a notebook's backend may not be installed
-    with interrupts_in_one_line(), _output_is_written(), _short_warnings():
+    with _ends_in_one_line(), _short_warnings():
         _run(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the results are there, and workers end
 
 
 def _fix_process() -> None:
@@ -98,23 +88,36 @@ def _fix_process() -> None:
 
 
 @contextmanager
-def _output_is_written() -> Iterator[None]:
-    """End the program as SIGPIPE would if nobody reads its output, as after ``| head``.
+def _ends_in_one_line() -> Iterator[None]:
+    """End the program with one line and the usual status if it cannot continue.
 
-    If the output cannot be written, as on a full disk, end it with a message.
+    SIGTERM raises `KeyboardInterrupt` as Ctrl-C does, so unfinished work is cleaned up. A closed
+    pipe, as after ``| head``, needs no line.
     """
+    status = 130  # 128 + SIGINT
+
+    def terminate(*_: object) -> None:
+        nonlocal status
+        status = 143
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         try:
             yield
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted: rerun the command to resume", file=sys.stderr)
+        sys.exit(status)
     except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # for Python's last flush
-        if error.errno == errno.EPIPE:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        if isinstance(error, BrokenPipeError):
             sys.exit(141)  # 128 + SIGPIPE, which Windows does not have
-        print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        print(f"error: {error.strerror}", file=sys.stderr)
         sys.exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -125,8 +128,7 @@ def _short_warnings() -> Iterator[None]:
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) not in shown:
-            with suppress(OSError):  # of a full disk
-                print(f"warning: {message}", file=sys.stderr)
+            print(f"warning: {message}", file=sys.stderr)
         shown.add(str(message))
 
     warnings.showwarning = show
@@ -168,7 +170,7 @@ def _run(given: Sequence[str]) -> None:
     from train_fl.commands.console import errors_in_one_line, output_console
 
     console = output_console()
-    with errors_in_one_line(given):
+    with errors_in_one_line():
         chosen.run(options, console)
 
 

@@ -85,7 +85,7 @@ def test_from_arrays__wrong_input_is_named(split, name, change, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test_inputs": IMAGES[:3, ..., :3]}, r"alike, .* shape \(3, 4\) and .* \(3, 3\)"),
+        ({"test_inputs": IMAGES[:3, ..., :3]}, r"alike, .* \(2, 3, 4\) and .* \(2, 3, 3\)"),
         (
             {"test_inputs": np.ones((3, 3, 4), dtype=int)},
             r"alike, .* and torch.int64",

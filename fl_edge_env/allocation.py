@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import physics
-from fl_edge_env.checks import Array, all_true, check_unmasked, real_array
+from fl_edge_env.checks import Array, all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -263,7 +263,6 @@ def _check_kind(q: object, cohort: object, of_chosen: dict[str, object]) -> None
 
 
 def _integers(name: str, value: object) -> IntArray:
-    check_unmasked(name, value)
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iu":
@@ -379,19 +378,13 @@ def _bandwidth(bandwidth: FloatArray, member: BoolArray, band: float) -> FloatAr
     # Written so that NaN fails the comparison.
     least = LEAST_SHARE * band
     enough = ~member | (bandwidth >= (1 - _BOUND_TOLERANCE) * least)
-    if not all_true(enough):
-        where = tuple(np.argwhere(~enough)[0])
-        raise ValueError(
-            f"bandwidth must be at least {least:g} Hz, {LEAST_SHARE:g} of the band, for every "
-            f"device of the cohort, got {bandwidth[where]:.9g} for device {where[-1]}: give it "
-            "more, or leave it out of the cohort"
-        )
     given = np.where(member, bandwidth, 0.0)
     total = given.sum(axis=-1, keepdims=True)
-    if not all_true(total <= band * (1 + _BOUND_TOLERANCE)):
+    if not all_true(enough) or not all_true(total <= band * (1 + _BOUND_TOLERANCE)):
         raise ValueError(
-            f"bandwidth must sum to at most bandwidth_hz = {band:g} over the cohort, got a sum "
-            f"of {np.max(total):.9g}: multiply it by bandwidth_hz over its sum"
+            f"bandwidth must be at least {least:g} Hz for every device of the cohort and sum to at "
+            f"most bandwidth_hz = {band:g}, got {_extremes(bandwidth[member])} with a sum of "
+            f"{np.max(total):.9g}"
         )
     # Fractions of the band would pass as fractions of a hertz, and rounds would hardly end.
     if band >= _LEAST_BAND and np.any(np.abs(total - 1) <= _SUM_TOLERANCE):

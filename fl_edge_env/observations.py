@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import all_true, check_unmasked
+from fl_edge_env.checks import all_true
 from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 
@@ -35,21 +35,13 @@ def available_devices(observation: Mapping[str, NDArray[Any]]) -> BoolArray | No
     """
     if "available" not in observation:
         return None
-    check_unmasked("the observation's available", observation["available"])
     given = np.asarray(observation["available"])
-    gain = observation.get("channel_gain", given)
-    check_unmasked("the observation's channel_gain", gain)
-    shape = np.shape(gain)
-    if given.shape != shape:
-        raise ValueError(
-            "the observation's available must have the shape of channel_gain, "
-            f"{shape}, got {given.shape}"
-        )
+    shape = np.shape(observation.get("channel_gain", given))
     available: BoolArray = given == 1
-    if not all_true(available | (given == 0)):
+    if given.shape != shape or not all_true(available | (given == 0)):
         raise ValueError(
-            "the observation's available must hold 1 for the available devices and 0 for the "
-            f"others, got {observation['available']!r}"
+            f"the observation's available must have shape {shape} and hold 1 for the available "
+            f"devices and 0 for the others, got {given.tolist()}"
         )
     if not available.any(axis=-1).all():
         raise ValueError("the observation's available must be 1 for at least one device, got none")

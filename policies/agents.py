@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,15 +22,13 @@ from fl_edge_env.features import Features, Scaling
 from fl_edge_env.files import as_value_error, check_regular, user_path
 from fl_edge_env.flat_view import FlatView, flat_spaces
 from fl_edge_env.observations import available_devices
-from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.typing import FloatArray, Observed
 from policies.base import Policy
 from policies.user_code import user_errors
 
 # Features whose bounds grow with the rounds of an episode.
 _GROWING = ("queue", "participation", "measurements")
-# In a file of Stable-Baselines3: the versions, and the values that make the network.
-_VERSIONS = "system_info.txt"
+# The values in a file of Stable-Baselines3 that make the network.
 _MADE_OF = {"policy_class", "policy_kwargs", "observation_space", "action_space"}
 
 
@@ -97,30 +94,14 @@ class PredictPolicy(Policy):
         for by_device in (False, True):
             if _fits(trained, self._view.scaling, by_device=by_device):
                 return by_device
-        ours = [
-            tuple(space.shape for space in make(self._view.scaling))
-            for make in (flat_spaces, device_spaces)
-        ]
-        shapes = " or ".join(f"{seen} and {action}" for seen, action in ours)
-        theirs = tuple(getattr(space, "shape", space) for space in trained)
-        systems = {name: Scaling(Scenario.preset(name)) for name in PRESETS}
-        others = [
-            name
-            for name, scaling in systems.items()
-            if any(_fits(trained, scaling, by_device=each) for each in (False, True))
-        ]
-        if others:
-            instead = f"it fits the scenario {others[0]}"
-        elif theirs in ours:
-            instead = (
-                "the bounds differ, as after training on another system or in wrappers that scale "
-                "observations or actions: let predict scale them in the same way"
-            )
-        else:
-            instead = "use the num_devices, csi and objective of its training"
+        theirs, ours = (
+            " and ".join(str(getattr(space, "shape", space)) for space in each)
+            for each in (trained, flat_spaces(self._view.scaling))
+        )
         raise ValueError(
-            f"the agent {self.name!r} was trained with observations and actions of shapes "
-            f"{theirs[0]} and {theirs[1]}, but this scenario has {shapes}: {instead}"
+            f"the shapes or bounds of the agent {self.name!r}, trained with observations and "
+            f"actions of shapes {theirs}, are not the scenario's {ours}: use the system of its "
+            "training, and let predict scale observations and actions as wrappers did there"
         )
 
     def reset(self, seed: int | Sequence[int]) -> None:
@@ -220,18 +201,8 @@ class SavedAgent:
             agent = cls(path.read_bytes())
             if not zipfile.is_zipfile(io.BytesIO(agent._content)):
                 raise ValueError("it is not a ZIP file written by Stable-Baselines3")
-            with as_value_error("", agent._saved_with()):
-                agent.network  # noqa: B018 - fail now rather than in the first round
+            agent.network  # noqa: B018 - fail now rather than in the first round
             return agent
-
-    def _saved_with(self) -> str:
-        """The versions with which the file was saved, for a message; empty if it names none."""
-        with zipfile.ZipFile(io.BytesIO(self._content)) as archive:
-            if _VERSIONS not in archive.namelist():
-                return ""
-            text = archive.read(_VERSIONS).decode(errors="replace")
-        found = re.findall(r"(Python|Stable-Baselines3|PyTorch|Numpy|Gymnasium): (\S+)", text)
-        return f"; it was saved with {', '.join(map(' '.join, found))}" if found else ""
 
     @cached_property
     def network(self) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env import Allocation, Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, smallest
-from fl_edge_env.checks import check_unmasked, real_array
+from fl_edge_env.checks import real_array
 from fl_edge_env.typing import BoolArray, FloatArray
 from policies.p2 import best_resources
 from policies.solvers.inputs import check_rounds, check_state, rows
@@ -85,25 +85,12 @@ def deadline_resources(
         would meet its deadline.
     """
     rounds, shape = check_rounds(channel_gain, queue, scenario)
-    check_unmasked("participates", participates)
-    members = np.asarray(participates)
-    most = min(scenario.cohort_size, scenario.num_devices)
-    if members.shape != shape or members.dtype != np.bool_:
-        raise ValueError(
-            f"participates must be bool of shape {shape}, "
-            f"got {members.dtype} of shape {members.shape}"
-        )
-    sizes = np.count_nonzero(members, axis=-1)
-    if np.min(sizes) < 1 or np.max(sizes) > most:
-        raise ValueError(
-            f"participates must contain 1 to {most} devices in each row, got {np.min(sizes)} to "
-            f"{np.max(sizes)}"
-        )
     from policies.outcome import kernel  # here, because numba takes half a second to import
 
     f = np.empty_like(rounds.queue)
     p = np.empty_like(rounds.queue)
-    rounds.run(kernel.meet_rows, (rows(members), scenario.deadline_s), (f, p))
+    members = rows(np.broadcast_to(participates, shape))
+    rounds.run(kernel.meet_rows, (members, scenario.deadline_s), (f, p))
     return f.reshape(shape), p.reshape(shape)
 
 

@@ -144,7 +144,8 @@ def channel_of(kind: str, mean: float) -> ChannelModel:
         return ExponentialChannel(mean, mean, np.nextafter(mean, math.inf))
     if kind == "correlated":
         law = ExponentialChannel(mean, low, high)
-        return MarkovChannel.correlated(0.9, num_states=3, marginal=law)
+        gains = law.truncated(np.array([1, 3, 5]) / 6)
+        return MarkovChannel(gains, 0.9 * np.eye(3) + 0.1 / 3)
     if kind == "markov":
         return MarkovChannel([low, mean, high], [[0.5, 0.5, 0], [0.2, 0.6, 0.2], [0.1, 0, 0.9]])
     return Constant(mean)

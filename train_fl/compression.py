@@ -264,15 +264,6 @@ def _split(flat: Float32Array, shapes: Sequence[Shape]) -> Update:
 
 
 def _pack(numbers: NDArray[Any], width: int) -> bytes:
-    if 8 % width == 0:  # faster with whole bytes
-        in_byte = 8 // width
-        rows = np.zeros((-(-numbers.size // in_byte), in_byte), dtype=np.uint8)
-        rows.ravel()[: numbers.size] = numbers
-        byte = rows[:, 0].copy()
-        for column in range(1, in_byte):
-            byte <<= width
-            byte |= rows[:, column]
-        return byte.tobytes()
     kind = np.dtype(">u2" if width <= 16 else ">u4")
     bits = np.unpackbits(numbers.astype(kind).view(np.uint8)).reshape(-1, 8 * kind.itemsize)
     return np.packbits(bits[:, -width:]).tobytes()
@@ -280,10 +271,6 @@ def _pack(numbers: NDArray[Any], width: int) -> bytes:
 
 def _unpack(data: bytes, width: int, count: int) -> NDArray[Any]:
     packed = np.frombuffer(data, np.uint8, -(-width * count // 8))
-    if 8 % width == 0:
-        shifts = np.arange(8 - width, -1, -width, dtype=np.uint8)
-        numbers: NDArray[Any] = ((packed[:, None] >> shifts) & (2**width - 1)).ravel()[:count]
-        return numbers
     kind = np.dtype(">u2" if width <= 16 else ">u4")
     bits = np.zeros((count, 8 * kind.itemsize), dtype=np.uint8)
     bits[:, -width:] = np.unpackbits(packed, count=width * count).reshape(count, width)

@@ -14,7 +14,7 @@ from fl_edge_env import Scenario
 from policies.base import Policy, check_scenario
 from policies.benchmark.stored import code_of_place
 from train_fl.task import Task, make_task
-from train_fl.training_options import TrainingOptions, check_keywords
+from train_fl.training_options import TrainingOptions
 from train_fl.wrapper import TrainingWrapper
 
 
@@ -44,7 +44,6 @@ class TrainingEnvFactory:
 
     def __init__(self, scenario: Scenario, task: str | Task, **options: Any) -> None:
         check_scenario(scenario)
-        check_keywords("TrainingEnvFactory", options)
         if isinstance(task, Task):
             self.options = task.options.for_run(**options)
             task = replace(task, options=self.options)

@@ -16,7 +16,7 @@ from torch import nn
 
 from fl_edge_env import Scenario
 from fl_edge_env.checks import one_of, positive_integer, read_only
-from fl_edge_env.files import as_value_error, user_path
+from fl_edge_env.files import user_path
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.base import check_scenario
 from policies.user_code import is_reference, load_reference
@@ -34,19 +34,8 @@ from train_fl.data.partition import label_histogram, split
 from train_fl.models import MODELS, check_maker, new_model
 from train_fl.modes import default_modes
 from train_fl.server import FedAvg, ServerOptimizer, make_server_optimizer
-from train_fl.training_options import TrainingOptions, check_keywords
+from train_fl.training_options import TrainingOptions
 
-# The kinds of a task's attributes.
-_KINDS: dict[str, Any] = {
-    "dataset": Dataset,
-    "parts": list,
-    "make_model": Callable,
-    "options": TrainingOptions,
-    "server": ServerOptimizer,
-    "upload_shapes": Sequence | None,
-    "split": Callable | None,
-    "compression": Compressor | None,
-}
 # Draws a split: the samples of each device.
 Split: TypeAlias = Callable[[Generator], list[IntArray]]
 
@@ -80,7 +69,7 @@ class Task:
     Raises
     ------
     ValueError
-        If an attribute is of the wrong kind, or `parts` has indices that are not training samples.
+        If `parts` has indices that are not training samples, or there is no learning rate.
     """
 
     dataset: Dataset
@@ -93,19 +82,10 @@ class Task:
     compression: Compressor | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                allowed = getattr(kind, "__name__", kind)
-                raise ValueError(f"{name} must be a {allowed}, got {value!r}")
         last = len(self.dataset.train_targets) - 1
-        with as_value_error(f"parts must hold indices of samples from 0 to {last}: "):
-            indices = np.concatenate(self.parts)
-            if indices.dtype.kind != "i" or indices.min() < 0 or indices.max() > last:
-                raise ValueError(f"got {self.parts!r}")
-        with as_value_error("upload_shapes must hold tuples of positive integers: "):
-            for shape in self.upload_shapes or ():
-                [positive_integer("a side", side) for side in shape]
+        indices = np.concatenate(self.parts)
+        if indices.min() < 0 or indices.max() > last:
+            raise ValueError(f"parts must hold indices from 0 to {last}, got {self.parts!r}")
         if self.options.learning_rate is None:
             raise ValueError("options must have a learning_rate, got None")
 
@@ -314,7 +294,6 @@ def make_task(
     """
     if not isinstance(dataset, (str, Dataset)):
         raise ValueError(f"dataset must be a name or a Dataset, got {dataset!r}")
-    check_keywords("make_task", options, "num_devices", "merit")
     training = TrainingOptions(**options)
     known = DATASETS.get(dataset) if isinstance(dataset, str) else None
     if isinstance(dataset, str) and known is None:
@@ -359,7 +338,7 @@ def make_task(
         draw if seed is None and training.partition != "writer" else None,
         compression,
     )
-    check_maker(make_model, dataset.examples(), classes)
+    check_maker(make_model, dataset.train_inputs[:2], classes)
     dataset.check_augment()
     return task
 

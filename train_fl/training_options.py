@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fl_edge_env.checks import (
-    did_you_mean,
     finite_number,
     finite_or_zero,
     natural_number,
@@ -98,10 +96,12 @@ class TrainingOptions(PlaceFlags):
             finite_number("learning_rate", self.learning_rate)
 
     def for_run(self, **changes: Any) -> TrainingOptions:
-        """A copy with changed `RUN_OPTIONS`; `ValueError` if an option belongs to the task."""
+        """A copy with changed `RUN_OPTIONS`; `ValueError` for other names."""
         for name in changes:
             if name not in RUN_OPTIONS:
-                raise ValueError(f"{name} belongs to the task: give it to make_task instead")
+                raise ValueError(
+                    f"{name} is none of {', '.join(RUN_OPTIONS)}: give other options to make_task"
+                )
         return replace(self, **changes)
 
 
@@ -109,12 +109,3 @@ def check_flag(name: str, value: object) -> None:
     """Raise `ValueError` if `value` is not True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}")
-
-
-def check_keywords(function: str, keywords: Iterable[str], *others: str) -> None:
-    """Raise `TypeError` for a keyword that is neither an option nor one of the others."""
-    known = [*others, *(field.name for field in fields(TrainingOptions))]
-    for name in keywords:
-        if name not in known:
-            nearest = did_you_mean(name, known) or f": it may have {', '.join(known)}"
-            raise TypeError(f"{function} got an unexpected keyword argument {name!r}{nearest}")

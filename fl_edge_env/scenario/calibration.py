@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 
 import numpy as np
@@ -63,16 +62,6 @@ def check_finite(system: System, least_gain: float) -> None:
             )
 
 
-def _warn(message: str) -> None:
-    """Warn at the line of the first caller outside this package."""
-    level = 1
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("fl_edge_env"):
-        level = level + 1
-        frame = frame.f_back
-    warnings.warn(message, UserWarning, stacklevel=level)
-
-
 def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
     """Warn if the paper's calibration of V breaks down.
 
@@ -81,10 +70,11 @@ def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
     """
     scale = float(np.sqrt(np.mean(budget**2)))
     if excess < _LEAST_EXCESS * scale:
-        _warn(
+        warnings.warn(
             f"at mid-range f and p the expected energy is within {excess:.3g} J of the budget of "
             f"{scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so small that "
-            "policies hardly value time; give V directly, or another budget"
+            "policies hardly value time; give V directly, or another budget",
+            stacklevel=2,
         )
 
 
@@ -100,10 +90,11 @@ def _warn_of_budget(system: System) -> None:
     q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
     total = float(q.sum()) + int(np.count_nonzero(share == 1.0))
     if total < 1.0:
-        _warn(
+        warnings.warn(
             "no sampled decision meets the energy budgets: at the mean gain, the least frequency "
             f"and the least power, they cover {100 * total:.3g} % of the draws; budgets of "
-            f"{float(np.mean(system.energy_budget_j)) / total:.3g} J on average would suffice"
+            f"{float(np.mean(system.energy_budget_j)) / total:.3g} J on average would suffice",
+            stacklevel=2,
         )
 
 
@@ -111,8 +102,9 @@ def _warn_of_deadline(system: System) -> None:
     """Warn if every device is late at the mean gain, even at full speed."""
     least, _ = physics.time_and_energy(system.mean_gain, system.f_max, system.p_max, system)
     if float(least.min()) > system.deadline_s:
-        _warn(
+        warnings.warn(
             f"no device meets the deadline of {system.deadline_s:.6g} s at the mean gain: the "
             f"fastest, device {int(least.argmin())}, takes {float(least.min()):.6g} s at its "
-            "largest frequency and power; give a later deadline_s"
+            "largest frequency and power; give a later deadline_s",
+            stacklevel=2,
         )

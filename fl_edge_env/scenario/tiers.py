@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_edge_env.checks import natural_number, one_of, real_array
+from fl_edge_env.checks import one_of, real_array
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
-from fl_edge_env.typing import FloatArray
 
 # Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
 HARDWARE_TIERS: tuple[Mapping[str, float], ...] = (
@@ -46,7 +45,7 @@ def with_tiers(
     Raises
     ------
     ValueError
-        If there is no tier, the shares do not fit or a scaled value is wrong.
+        If the shares do not fit the tiers or a scaled value is wrong.
     TypeError
         If a name is not a field.
 
@@ -56,12 +55,9 @@ def with_tiers(
     >>> sorted(set(mixed.f_max))
     [1500000000.0, 2000000000.0]
     """
-    mappings = isinstance(tiers, Sequence) and all(isinstance(each, Mapping) for each in tiers)
-    if not mappings or not tiers:
-        raise ValueError(f"tiers must be one or more mappings of field to factor, got {tiers!r}")
-    natural_number("seed", seed)
-    odds = _odds(len(tiers), shares)
-    tier = np.random.default_rng(seed).choice(len(tiers), scenario.num_devices, p=odds)
+    odds = real_array("shares", [1.0] * len(tiers) if shares is None else shares)
+    rng = np.random.default_rng(seed)
+    tier = rng.choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
     fields = {}
     for name in sorted({name for factors in tiers for name in factors}):
         if name not in scenario.per_device_fields:
@@ -73,24 +69,12 @@ def with_tiers(
     return scenario.replace(**fields)
 
 
-def _odds(count: int, shares: Sequence[float] | None) -> FloatArray:
-    """The probability of each tier, from their shares."""
-    odds = np.ones(count) if shares is None else real_array("shares", shares)
-    if odds.shape != (count,) or not (np.all(odds >= 0) and 0 < odds.sum() < np.inf):
-        raise ValueError(
-            f"shares must be {count} numbers of at least zero, one for each tier, got {shares!r}"
-        )
-    share: FloatArray = odds / odds.sum()
-    return share
-
-
 def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
     """Turn the devices into phones of measured speeds; the scenario's device is the median.
 
     Frequencies, capacitance and budget are scaled; see `fl_edge_env.scenario.phones`. `seed`, an
     integer of at least zero, seeds the draw.
     """
-    natural_number("seed", seed)
     factors = phone_factors(scenario.num_devices, seed=seed)
     return scenario.replace(
         **{name: getattr(scenario, name) * factor for name, factor in factors.items()}

@@ -21,7 +21,6 @@ from matplotlib import ticker
 
 from fl_edge_env.files import atomic_path
 from fl_edge_env.rendering import fonts
-from fl_edge_env.typing import FloatArray
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, half_width, mean_interval, superscripts
 from policies.benchmark.status import OK
@@ -60,7 +59,7 @@ _LEAST_SEEDS_OF_A_BAND = 5
 # Ticks in a decade, by the least ratio of the ends of the axis.
 _TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
-_NAMES = "accuracy_over_rounds accuracy_over_time energy loss overview time"
+_NAMES = "accuracy_over_rounds accuracy_over_time energy overview"
 # The files that `save_plots` may write.
 PLOTS = tuple(f"{name}.{kind}" for name in _NAMES.split() for kind in ("png", "pdf"))
 
@@ -72,8 +71,7 @@ def save_plots(comparison: Comparison, folder: Path, *, formats: Sequence[str] =
     """
     rounds = comparison.rounds
     ranking = partial(draw_ranking, comparison=comparison)
-    energy = partial(draw_energy, rounds=rounds)
-    panels: dict[str, Panel] = {"energy": energy}
+    panels: dict[str, Panel] = {"energy": partial(draw_energy, rounds=rounds)}
     grids: dict[str, list[list[Panel]]] = {"overview": [[ranking]]}
     if "test_accuracy" in rounds:
         over_time, over_rounds = (
@@ -81,10 +79,7 @@ def save_plots(comparison: Comparison, folder: Path, *, formats: Sequence[str] =
             for draw in (draw_accuracy_over_time, draw_accuracy_over_rounds)
         )
         panels |= {"accuracy_over_time": over_time, "accuracy_over_rounds": over_rounds}
-        panels["loss"] = partial(draw_loss, rounds=rounds)
         grids["overview"] = [[ranking, over_time]]
-    else:
-        panels["time"] = partial(draw_time, rounds=rounds)
     grids |= {name: [[panel]] for name, panel in panels.items()}
     for name, grid in grids.items():
         rows = comparison.summary["policy"].nunique() if name == "overview" else 0
@@ -386,34 +381,6 @@ def _frame_accuracy(axes: Axes, target: float | None, over: str, xlabel: str) ->
 def wrapped(text: str, width: int) -> list[str]:
     """A text in lines that break between words only."""
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-
-
-def draw_loss(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Test loss over rounds, and thin the participants' training loss."""
-    for style, (train, test) in _curves(rounds, "train_loss", "test_loss"):
-        values = test.dropna(how="all")
-        if len(values):
-            _draw_runs(axes, style, values)
-        axes.plot(train.mean(axis=1), **_thin(style, 0.4, linestyle="-", alpha=0.3))
-    _note(axes, "training loss", linewidth=0.4, alpha=0.3)
-    axes.set(xlabel="round", ylabel="loss", title="Test loss")
-    axes.set_ylim(bottom=0.0)
-
-
-def draw_partition(axes: Axes, counts: FloatArray) -> None:
-    """Samples of each class on each device, stacked, of counts of shape (N, C)."""
-    devices = np.arange(len(counts))
-    colors = mpl.colormaps["viridis"]
-    base = np.zeros(len(counts))
-    for label, height in enumerate(counts.T):
-        color = colors(label / max(counts.shape[1] - 1, 1))
-        axes.bar(devices, height, bottom=base, width=1.0, color=color, label=str(label))
-        base += height
-    axes.set(xlabel="device", ylabel="samples", title="Classes on the devices")
-    axes.margins(x=0)
-    axes.set_axisbelow(True)
-    if counts.shape[1] <= 10:
-        axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5), title="class")
 
 
 def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:

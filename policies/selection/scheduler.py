@@ -54,7 +54,8 @@ class Scheduler(Policy):
     def __init__(
         self, selector: Selector, resources: ResourceName | ResourceRule | None = None
     ) -> None:
-        _check_selector(selector)
+        if not isinstance(selector, Selector):
+            raise ValueError(f"selector must be a Selector, got {selector!r}")
         super().__init__(selector.scenario)
         self.name = selector.name
         # A whole copy, because another scheduler may use it, too, and it may hold its own methods.
@@ -144,16 +145,3 @@ class Scheduler(Policy):
             for seed in self._seeds
         ]
         return np.array(rows).reshape(*self._batch, num_devices)
-
-
-def _check_selector(selector: object) -> None:
-    """Raise `ValueError` unless this is a selector that a scheduler can use."""
-    if not isinstance(selector, Selector):
-        made = ": create one with the scenario" if isinstance(selector, type) else ""
-        raise ValueError(f"selector must be a Selector, got {selector!r}{made}")
-    strays = [name for name in ("reset", "feedback", "decide") if hasattr(selector, name)]
-    if strays:
-        raise ValueError(
-            f"{selector.name} has a method {strays[0]}, which a Scheduler never calls: a "
-            "Selector has start, learn and select"
-        )

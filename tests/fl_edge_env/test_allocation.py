@@ -72,11 +72,11 @@ def parts(*bandwidth):
         (CHOSEN | {"first": 1.0}, "first must hold integers, got 1.0"),
         (CHOSEN | {"first": [1, 2]}, r"first must be a number or have shape \(\), got \(2,\)"),
         # Parts of the band
-        (parts(-1.0, 0, 6e5), "at least .*got -1 for device 0: give it more"),
-        (parts(4e5, 0, np.nan), "at least .*got nan for device 2"),
-        ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* of 1400000: multiply it by"),
-        (parts(1, 0, 1e6), "sum to at most .* got a sum of 1000001"),
-        (parts(4e5, 0, 0), "at least 1e-06 Hz, 1e-12 .*got 0 for device 2: give it more"),
+        (parts(-1.0, 0, 6e5), "at least .*got values from -1 to 600000 with"),
+        (parts(4e5, 0, np.nan), "at least .*got NaN with"),
+        ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* with a sum of 1400000"),
+        (parts(1, 0, 1e6), "sum to at most .* with a sum of 1000001"),
+        (parts(4e5, 0, 0), "at least 1e-06 Hz .*got values from 0 to 400000 with"),
         (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply fractions of the band by"),
     ],
 )

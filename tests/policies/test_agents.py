@@ -89,13 +89,16 @@ def flat(scenario: Scenario, **keywords) -> gym.Env:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: flat(SMALL.replace(num_devices=4)), r"shapes \(20,\) and \(12,\), .* num_devices"),
-        (lambda: flat(SMALL, csi="participants"), "use the num_devices, csi and objective"),
-        (lambda: gym.make("FLEdgeFlat-v0", scenario="phones"), "it fits the scenario phones"),
-        (lambda: BatchVecEnv(1, Scenario.femnist()), "it fits the scenario femnist"),
-        (lambda: flat(SMALL, noise_power_w=0.02), "the bounds differ, as after training on"),
-        (lambda: RescaleAction(flat(SMALL), *TWICE), "in wrappers that scale observations or"),
-        (lambda: NormalizeObservation(flat(SMALL)), "in wrappers that scale observations or"),
+        (lambda: flat(SMALL.replace(num_devices=4)), r"shapes \(20,\) and \(12,\), are not"),
+        (lambda: flat(SMALL, csi="participants"), "the shapes or bounds of the agent"),
+        (
+            lambda: gym.make("FLEdgeFlat-v0", scenario="phones"),
+            r"are not the sc.* \(25,\) and \(15,\)",
+        ),
+        (lambda: BatchVecEnv(1, Scenario.femnist()), "use the system of its training"),
+        (lambda: flat(SMALL, noise_power_w=0.02), "let predict scale"),
+        (lambda: RescaleAction(flat(SMALL), *TWICE), "let predict scale"),
+        (lambda: NormalizeObservation(flat(SMALL)), "let predict scale"),
     ],
 )
 def test_predict__refuses_agents_of_other_systems(make, message):
@@ -169,11 +172,7 @@ def test_predict__refuses_an_agent_behind_vec_normalize():
         ("{folder}", {}, "cannot use the agent .*: it is not a regular file"),
         ("{text}", {}, "cannot use the agent .*text.zip': it is not a ZIP file"),
         ("{other}", {}, "cannot use the agent .*other.zip': .*no policy"),
-        (
-            "{newer}",
-            {},
-            "newer.zip': No module named 'numpy9'; it was saved with Python 9, Numpy 9.1$",
-        ),
+        ("{newer}", {}, "newer.zip': No module named 'numpy9'$"),
         ("predict", {"model": Plain(), "softmax_scale": 0}, "softmax_scale must be positive"),
     ],
 )
@@ -187,7 +186,6 @@ def test_predict__names_what_is_no_agent(tmp_path, monkeypatch, name, options, m
     with zipfile.ZipFile(paths["newer"], "w") as file:
         kept = {":serialized:": base64.b64encode(b"cnumpy9\nfloat9\n.").decode()}
         file.writestr("data", json.dumps({"policy_class": kept}))
-        file.writestr("system_info.txt", "- Python: 9\n- GPU Enabled: False\n- Numpy: 9.1\n")
     with pytest.raises(ValueError, match=message):
         make_policy(name.format(**paths), SMALL, **options)
 

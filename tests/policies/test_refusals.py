@@ -25,13 +25,12 @@ from policies import (
 )
 from policies.outcome import DualPrices, solve_round
 from policies.p2 import best_resources, solve_p2
-from policies.resources import deadline_resources, share_band
+from policies.resources import share_band
 
 SYSTEM = Scenario.femnist(num_devices=5, cohort_size=3)
 ONES = np.ones(5)
 OPPORTUNISTIC = partial(Opportunistic, SYSTEM, prices=DualPrices(ONES, ONES))
 P2, ROUND = (partial(solve, ONES, ONES) for solve in (solve_p2, solve_round))
-DEADLINE = partial(deadline_resources, ONES, ONES, scenario=SYSTEM)
 SPLIT = partial(share_band, ONES, f=SYSTEM.f_mid, p=SYSTEM.p_mid, scenario=SYSTEM)
 
 
@@ -81,9 +80,6 @@ CALLS = [
     (lambda: ROUND(ONES, SYSTEM, available=ONES), "available must be bool with the shape"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "at least one device in every round"),
     # Resources of a cohort.
-    (lambda: DEADLINE(participates=ONES < 1), "1 to 3 devices in each row, got 0"),
-    (lambda: DEADLINE(participates=ONES > 0), "got 5 to 5"),
-    (lambda: DEADLINE(participates=ONES), r"must be bool of shape \(5,\), got float64"),
     (lambda: SPLIT(cohort=[3, 3]), "cohort must name each device once"),
     (lambda: SPLIT(cohort=[-1, -1]), "cohort must name at least one device"),
     # Policies and selectors.
@@ -96,8 +92,7 @@ CALLS = [
     (lambda: DivFL(Scenario(num_devices=4097)), "num_devices must be at most 4096, got 4097"),
     (choosing(25, -1), "indices from 0 to 4"),
     (lambda: Scheduler(selection.BestChannel(SYSTEM), "greedy"), "static, dynamic"),
-    (lambda: Scheduler(selection.BestChannel), "create one with the scenario"),
-    (lambda: selection.AdaptiveSampling(SYSTEM, constant=math.nan), "at least zero"),
+    (lambda: Scheduler(selection.BestChannel), "selector must be a Selector, got <class"),
     (lambda: make_policy("quickest:static", SYSTEM), "Quickest sets f and p itself"),
     (lambda: selection.Quickest(SYSTEM, groups=6), "groups must be at most 5, .* got 6"),
     (lambda: check_policy("lroa"), "policy must be an instance of Policy, got 'lroa'"),

@@ -77,16 +77,3 @@ def test_tokens__each_embedding_learns_from_its_samples():
     np.testing.assert_allclose(models[1].reshape(7, 3), before - 0.5 * step, atol=1e-6)
     expected = np.mean(models[-1].reshape(7, 3)[TOKENS[70:, 0]].argmax(axis=1) == CLASSES[70:])
     assert info["test_accuracy"] == expected
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        # The first two samples have smaller tokens.
-        (lambda: embedding(6), r"shape \(1,\) of integers from 0 to 6 .*: index out of range"),
-        (lambda: embedding(sparse=True), "gradient of 0.weight must be dense"),
-    ],
-)
-def test_make_task__names_what_does_not_fit_tokens(model, message):
-    with pytest.raises(ValueError, match=message):
-        make_own(tokens(), model=model)

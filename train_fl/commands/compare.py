@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
@@ -19,18 +17,15 @@ from policies.benchmark.results_folder import (
     write_csv,
     write_text,
 )
-from policies.report.figures import PLOTS, draw_partition, save_figure, save_plots
+from policies.report.figures import PLOTS, save_plots
 from policies.report.latex import comparison_latex
 from policies.report.tables import comparison_table, not_run
 from train_fl.commands.console import print_whole, progress_console
 from train_fl.commands.options import CompareOptions
 from train_fl.commands.settings import PolicySpec, make_setting
 
-if TYPE_CHECKING:
-    from train_fl.factory import TrainingEnvFactory
-
 _TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
-COMPARISON = Kind("comparison", (*PLOTS, *_TABLES, "partition.pdf", "partition.png"))
+COMPARISON = Kind("comparison", (*PLOTS, *_TABLES))
 
 
 def compare(options: CompareOptions, console: Console) -> None:
@@ -60,11 +55,6 @@ def compare(options: CompareOptions, console: Console) -> None:
         if output.latex:
             write_text(folder / "table.tex", comparison_latex(Path(name).stem, comparison))
         save_plots(comparison, folder, formats=output.formats)
-        if options.training.train:
-            task = cast("TrainingEnvFactory", setting.runs[0].make_env).make_task()
-            counts = task.num_samples[:, None] * task.label_histogram
-            panel = partial(draw_partition, counts=counts)
-            save_figure([[panel]], [folder / f"partition.{kind}" for kind in output.formats])
     for line in not_run(comparison):
         console.print(line, highlight=False)
     print_whole(*comparison_table(comparison, width=console.width), console)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from inspect import getdoc
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -190,18 +188,12 @@ def _kinds(options: type) -> dict[str, type]:
 
 
 def _field_list() -> str:
-    """The fields of ``--set`` with their units and defaults, as a table."""
-    described = r"^([\w, ]+) : .*\n(?: {4}.*\n)*? {4}.*\[(\D[^]\n]*)\]"  # the name and the unit
-    units: dict[str, str] = {}
-    for names, unit in re.findall(described, getdoc(Scenario) or "", re.MULTILINE):
-        units |= dict.fromkeys(names.split(", "), unit)
+    """The fields of ``--set`` with their defaults, as a table."""
+    lines = ["field                  default"]
     defaults = {one.name: one.default for one in (*fields(TrainingOptions), *fields(Scenario))}
-    lines = ["field                  unit         default"]
     for name in FIELDS:
         value = defaults[name]
-        default = f"{value:g}" if isinstance(value, float) else f"{value}"
-        known = "" if value in (None, MISSING) else default
-        lines.append(f"{name:22} {units.get(name, ''):12} {known}".rstrip())
+        lines.append(f"{name:22} {'' if value in (None, MISSING) else value}".rstrip())
     return "\n".join(lines)
 
 
@@ -209,8 +201,6 @@ def _value(name: str, text: str) -> Any:
     """The value of a field of ``--set``; `ValueError` if it is not of the field's type."""
     kind = FIELDS[name]
     try:
-        if kind is not str and ("_" in text or not text.isascii()):
-            raise ValueError("Python reads 1_0 as 10")
         return kind(text)
     except ValueError:
         wanted = "an integer" if kind is int else "a number"

@@ -15,32 +15,26 @@ import torch
 from numpy.typing import NDArray
 
 from fl_edge_env.files import as_value_error, atomic_path, user_cache
-from fl_edge_env.typing import Float32Array, IntArray
 from train_fl.data.dataset import Dataset, DataSource
 
 # The paper drops writers with fewer samples.
 _LEAST_SAMPLES = 50
 _HELD_OUT = 0.1
 _NUM_CLASSES = 62
-# LEAF's scripts split samples into these folders, and repeat the first sample of each writer.
-_HALVES = {"train", "test"}
-_MOST_REPEATED = 0.1  # more repeated samples than this fraction mean copied files
 
 
 def femnist(source: DataSource) -> Dataset:
     """FEMNIST: handwritten digits and letters of 28 by 28 pixels, by writer, in 62 classes.
 
-    The folder holds LEAF's JSON files. If LEAF's scripts have split them, ``train`` and ``test``
-    are read together; otherwise ``all_data``, or the only folder with files. Hidden files and
-    folders are ignored. For each device one writer with at least 50 samples is drawn. The first
-    sample of a writer, which LEAF's scripts repeat, is used once. A tenth of each writer's samples
-    is held out; together they form the test set. Pixels are as in LEAF: from 0 to 1, on a white
-    background of 1.
+    The folder holds LEAF's JSON files, in ``train`` and ``test``, in ``all_data`` or in itself. For
+    each device one writer with at least 50 samples is drawn. Repeated samples of a writer are used
+    once. A tenth of each writer's samples is held out; together they form the test set. Pixels are
+    as in LEAF: from 0 to 1, on a white background of 1.
 
     Raises
     ------
     ValueError
-        If files are missing, damaged or copies of each other, or there are too few writers.
+        If files are missing or damaged, or there are too few writers.
     """
     paths = _find_files(source.folder)
     # Each file twice, which takes less memory than all files at once.
@@ -51,8 +45,10 @@ def femnist(source: DataSource) -> Dataset:
     train: list[int] = []
     test: list[int] = []
     for writer in drawn:
-        rows = _distinct(writer, np.flatnonzero(writers == writer), images, labels)
-        order = rng.permutation(rows).tolist()
+        rows = np.flatnonzero(writers == writer)
+        # LEAF's scripts repeat the first sample of each writer.
+        first = {(images[row].tobytes(), labels[row]): row for row in rows[::-1]}
+        order = rng.permutation(np.sort([*first.values()])).tolist()
         held_out = round(_HELD_OUT * len(order))
         test += order[:held_out]
         train += order[held_out:]
@@ -70,27 +66,18 @@ def femnist(source: DataSource) -> Dataset:
 
 
 def _find_files(folder: Path) -> list[Path]:
-    """LEAF's files in ``train`` and ``test``, in ``all_data``, or in the only folder with some."""
-    paths = sorted(folder.rglob("*.json"))
-    found = [path for path in paths if "/." not in f"/{path.relative_to(folder).as_posix()}"]
+    """LEAF's files in ``test`` and ``train``, otherwise in ``all_data`` or in the folder itself."""
+    test, train, whole, own = (
+        sorted((folder / name).glob("*.json")) for name in ("test", "train", "all_data", ".")
+    )
+    found = test + train if test and train else whole or own
     if not found:
         raise ValueError(
-            f"there are no .json files in {str(folder)!r}: make them with LEAF "
-            "(github.com/TalwalkarLab/leaf) and give their folder with --data-dir; --no-train "
-            "compares without training"
+            f"{str(folder)!r} has no .json files in train and test, in all_data or in itself: make "
+            "them with LEAF (github.com/TalwalkarLab/leaf) and give their folder with --data-dir; "
+            "--no-train compares without training"
         )
-    places = {path.parent for path in found}
-    wholes = {folder / half for half in _HALVES}, {folder / "all_data"}
-    places = next((whole for whole in wholes if whole <= places), places)
-    halves = {place.name for place in places - {folder}} & _HALVES
-    copies = {place.parent if place.name in halves else place for place in places}
-    if len(copies) > 1 or len(halves) == 1:
-        raise ValueError(
-            f"the samples must be in one folder, or in its train and test, but the .json files "
-            f"of {str(folder)!r} are in {', '.join(sorted(repr(str(place)) for place in places))}: "
-            "point --data-dir at the folder that has each sample once"
-        )
-    return [path for path in found if path.parent in places]
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -150,15 +137,3 @@ def _draw_writers(counts: Counter[str], source: DataSource, rng: np.random.Gener
         )
     drawn = rng.choice(len(eligible), size=source.num_devices, replace=False)
     return [eligible[index] for index in np.sort(drawn)]
-
-
-def _distinct(writer: str, rows: IntArray, images: Float32Array, labels: IntArray) -> IntArray:
-    """The rows of a writer without LEAF's repeated one; `ValueError` if there are more copies."""
-    first = {(images[row].tobytes(), labels[row]): row for row in rows[::-1]}
-    repeated = len(rows) - len(first)
-    if repeated > _MOST_REPEATED * len(first):
-        raise ValueError(
-            f"{repeated} of the {len(rows)} samples of the writer {writer} are copies of others: "
-            "remove the copied files"
-        )
-    return np.sort([*first.values()])

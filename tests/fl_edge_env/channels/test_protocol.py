@@ -21,7 +21,7 @@ from tests.support import ANY_SEED, Constant, channel_of
         ExponentialChannel(),
         ExponentialChannel(filter="resample"),
         CellChannel(persistence=0.7, fading="rician"),
-        MarkovChannel.correlated(0.5, num_states=3),
+        MarkovChannel.correlated(0.5),
         UplinkChannel(),
         UplinkChannel(mean_bps=[1e6] * 4, deviation_bps=[1e5, 5e5, 1e6, 2e6]),
     ],
@@ -61,8 +61,7 @@ def test_scenario__refuses_channels_that_repeat_their_blocks(draw):
         pass
 
     Own.draw = staticmethod(draw)
-    message = r"^draw of Own must give the same gains .* in round \d for device \d: take random"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"^draw of Own must give the same gains"):
         Scenario(num_devices=7, channel=Own())
 
 
@@ -177,8 +176,6 @@ OWN_UPLINKS = partial(UplinkChannel, mean_bps=[1e6, 2e6], deviation_bps=[1e6, 1e
         (MarkovChannel, {"transition": [[1.5, -0.5], [0.5, 0.5]]}, "every row of transition must"),
         (MarkovChannel, {"transition": np.eye(2)}, "a chain that has several"),
         (MarkovChannel.correlated, {"persistence": 1.0}, r"persistence must lie in \[0, 1\)"),
-        (MarkovChannel.correlated, {"num_states": 1}, "num_states must be .* at least 2, got 1"),
-        (MarkovChannel.correlated, {"marginal": 0.1}, "marginal must be an Exp.*, got 0.1"),
     ],
 )
 def test_channel__names_what_is_wrong(kind, fields, message):

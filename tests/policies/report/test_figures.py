@@ -129,7 +129,7 @@ def test_legend__has_each_name_once_and_policies_first(drawn, tmp_path, played):
 def test_plots__repeat_to_the_byte_with_truetype_fonts(tmp_path, played):
     save_plots(played, tmp_path, formats=KINDS)
     files = {path.name for path in tmp_path.iterdir()}
-    assert files == {f"{name}.{kind}" for name in ("energy", "overview", "time") for kind in KINDS}
+    assert files == {f"{name}.{kind}" for name in ("energy", "overview") for kind in KINDS}
     again = [tmp_path / f"again.{kind}" for kind in KINDS]
     # LaTeX is not installed, and a user's configuration has no influence.
     with mpl.rc_context({"text.usetex": True, "font.size": 20, "figure.facecolor": "red"}):

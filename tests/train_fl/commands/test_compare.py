@@ -28,8 +28,8 @@ def test_compare__prints_a_table_and_writes_numbers_and_plots(call, tmp_path):
     for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):
         assert re.search(rf"^ {name} .* (ok|over|leaves|too) ", output, re.MULTILINE)
     assert "See docs/ranking.md" in output
-    plots = "accuracy_over_rounds accuracy_over_time energy loss overview"
-    expected = {f"{name}.png" for name in [*plots.split(), "partition"]}
+    plots = "accuracy_over_rounds accuracy_over_time energy overview"
+    expected = {f"{name}.png" for name in plots.split()}
     expected |= {f"{name}.csv" for name in ("bounds", "rounds", "summary", "timing")}
     assert expected | {"config.json", "records"} <= {path.name for path in tmp_path.iterdir()}
     rounds = pd.read_csv(tmp_path / "rounds.csv")
@@ -181,14 +181,14 @@ def test_compare__a_wrong_option_ends_with_one_line(refused, arguments, fragment
     assert not list(tmp_path.glob("results/*"))
 
 
-def test_set__alone_lists_its_fields_with_units_and_defaults(capsys):
+def test_set__alone_lists_its_fields_with_defaults(capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         main(["compare", "--set"])
     header, *lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
-    assert header.split() == ["field", "unit", "default"]
+    assert header.split() == ["field", "default"]
     assert [*rows] == [*FIELDS]
-    shown = {"bandwidth_hz": "Hz 1e+06", "lambda_": "s", "csi": "full", "momentum": "0.9"}
+    shown = {"bandwidth_hz": "1000000.0", "lambda_": "", "csi": "full", "momentum": "0.9"}
     assert {name: rows[name] for name in shown} == shown
 
 

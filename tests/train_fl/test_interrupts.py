@@ -76,8 +76,7 @@ def test_command__stopped_ends_in_one_line(start, tmp_path, kind, status, option
     "command",
     [
         "compare --scenario cifar10 --set num_devices=10 --no-train --rounds 200 --seeds 3",
-        "compare --set num_devices=6 --rounds 40 --seeds 1 --checkpoint-every 5 "
-        "--policies uni-d divfl",
+        "compare --set num_devices=6 --rounds 40 --seeds 1 --checkpoint-every 5 --policies divfl",
     ],
 )
 def test_command__killed_at_random_ends_in_the_same_bytes(start, tmp_path, command):

@@ -18,9 +18,8 @@ from policies.report.tables import rank_text
 from train_fl.commands.leaderboard_file import FileSetting
 from train_fl.commands.settings import PolicySpec, make_run
 
-# The stored schedulers that also play the fresh seeds. The first that reaches the target in every
-# run relates fresh seeds to stored ones.
-REFERENCES = {"opportunistic": "Opportunistic", "lroa": "LROA"}
+# The stored scheduler that also plays the fresh seeds, and so relates them to stored ones.
+_REFERENCE = "Opportunistic"
 FRESH_SEEDS = 10
 _SEED_FILE = "fresh_seed.txt"
 _MOST_SEED = 2**62  # too many to try
@@ -34,7 +33,7 @@ QUICK = ("CIFAR-10", "cell", "FEMNIST, 200 devices, correlated channel")
 class Verdict:
     """A newcomer's place in a setting of a suite.
 
-    `ratio` is its priced time over the reference's, minus one, and None if one of them misses the
+    `ratio` is its priced time over Opportunistic's, minus one, and None if one of them misses the
     target or it was not run. `place` has its rank and the ranks that chance explains, None without
     a ratio or if it is not ok.
     """
@@ -50,7 +49,7 @@ class Verdict:
 def newcomers(
     read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
 ) -> tuple[list[FileSetting], dict[str, list[str]]]:
-    """The settings with the references before the newcomers, and for each those that cannot run.
+    """The settings with Opportunistic before the newcomers, and for each those that cannot run.
 
     Settings in which no newcomer can run are only among the latter.
     """
@@ -67,7 +66,7 @@ def newcomers(
         left_out[one.name] = [run.label for run, can in zip(runs, able, strict=True) if not can]
         if any(able):
             mine = [spec for spec, can in zip(specs, able, strict=True) if can]
-            played.append(replace(one, policies=(*map(PolicySpec, REFERENCES), *mine)))
+            played.append(replace(one, policies=(PolicySpec(_REFERENCE.lower()), *mine)))
     if not played:
         where = ", ".join(left_out)
         raise ValueError(f"no setting trains models, which {', '.join(names)} need: {where}")
@@ -111,28 +110,26 @@ def _verdicts(
     """The verdicts of a setting, by the stored runs of each scheduler and by all fresh ones."""
     time = ranking_column(summary)
     fresh = by_seed(summary)
-
-    def reaches(*groups: pd.DataFrame) -> bool:
-        return all(bool(group[time].notna().all()) for group in groups)
-
-    references = (name for name in REFERENCES.values() if reaches(fresh[name], known[name]))
-    base = next(references, None)
+    reference = fresh.pop(_REFERENCE)[time]
+    stored = known[_REFERENCE][time]
     rivals = [
-        relative_interval(group[time], known[base][time])
+        relative_interval(group[time], stored)
         for group in known.values()
-        if base is not None and is_ok(group) and reaches(group)
+        if is_ok(group) and _reached(group[time], stored)
     ]
     for name, group in fresh.items():
         status, reason = group.iloc[0][["status", "status_reason"]]
-        if name in REFERENCES.values():
-            continue
-        if base is None or not reaches(group):
-            reason = reason or "the target is missed in a run"
-            yield Verdict(setting, name, status, reason)
-        else:
-            ratio = relative_interval(group[time], fresh[base][time])
+        if _reached(group[time], reference, stored):
+            ratio = relative_interval(group[time], reference)
             place = _place(ratio, rivals) if status == OK else None
             yield Verdict(setting, name, status, reason, ratio, place)
+        else:
+            yield Verdict(setting, name, status, reason or "the target is missed in a run")
+
+
+def _reached(*times: pd.Series) -> bool:
+    """Whether all runs have reached the target, if there is one."""
+    return all(bool(time.notna().all()) for time in times)
 
 
 def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
@@ -149,7 +146,7 @@ def verdict_lines(found: Sequence[Verdict], stored: pd.DataFrame) -> str:
     lines = []
     for name in dict.fromkeys(each.policy for each in found):
         mine = [each for each in found if each.policy == name]
-        lines.append(f"\n{name}, ranks on fresh seeds and priced time against the reference's")
+        lines.append(f"\n{name}, ranks on fresh seeds and priced time against Opportunistic's")
         lines += map(_line, mine)
         places = [last if each.place is None else each.place[0] for each in mine]
         lines.append(

@@ -216,7 +216,7 @@ def test_suite__fresh_seeds_rank_newcomers_among_stored(call, monkeypatch):
     runs = pd.read_csv("out/summary.csv")
     time = runs[runs["setting"] == "iid"].pivot(index="seed", columns="policy")["priced_time"]
     assert time.index.tolist() == [*range(1021, 1031)]  # stored are those to 20
-    assert set(time) == {"Opportunistic", "LROA", "Twin", "Fitted"}
+    assert set(time) == {"Opportunistic", "Twin", "Fitted"}
     later = 100 * (time["Fitted"] / time["Opportunistic"] - 1).mean()
     told = printed[printed.index("\nTwin, ranks on fresh") : printed.index("\n\nResults")]
     assert told in Path("out/leaderboard.md").read_text()

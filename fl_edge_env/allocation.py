@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import physics
-from fl_edge_env.checks import Array, all_true, check_unmasked, real_array
+from fl_edge_env.checks import Array, all_true, real_array
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 
@@ -263,7 +263,6 @@ def _check_kind(q: object, cohort: object, of_chosen: dict[str, object]) -> None
 
 
 def _integers(name: str, value: object) -> IntArray:
-    check_unmasked(name, value)
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iu":

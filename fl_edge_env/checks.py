@@ -40,13 +40,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f": did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def check_unmasked(name: str, value: object) -> None:
-    """Raise `ValueError` if an array, or one of several, has masked entries."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    if any(np.ma.is_masked(part) for part in parts):
-        raise ValueError(f"{name} must have no masked entries, got {value!r}")
-
-
 def real_array(name: str, value: object) -> FloatArray:
     """Return real numbers as a contiguous array of float64.
 
@@ -54,7 +47,6 @@ def real_array(name: str, value: object) -> FloatArray:
     """
     if type(value) is np.ndarray and value.dtype in _EXACT:
         return value.astype(np.float64, order="C", copy=False)
-    check_unmasked(name, value)
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":

@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_edge_env.checks import all_true, check_unmasked
+from fl_edge_env.checks import all_true
 from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 
 def gains_and_queues(observation: Observed) -> tuple[FloatArray, FloatArray]:
-    """Return the channel gains and queues [J] of an observation, whose `available` is checked."""
+    """Return the channel gains and queues [J] of an observation."""
     try:
-        state = observation["channel_gain"], observation["queue"]
+        return observation["channel_gain"], observation["queue"]
     except (KeyError, TypeError, IndexError):
         got = list(observation) if isinstance(observation, Mapping) else type(observation).__name__
         raise ValueError(
             f"observation must be a mapping with channel_gain and queue, got {got}"
         ) from None
-    if "available" in observation:
-        available_devices(observation)
-    return state
 
 
 def available_devices(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:
@@ -35,11 +32,8 @@ def available_devices(observation: Mapping[str, NDArray[Any]]) -> BoolArray | No
     """
     if "available" not in observation:
         return None
-    check_unmasked("the observation's available", observation["available"])
     given = np.asarray(observation["available"])
-    gain = observation.get("channel_gain", given)
-    check_unmasked("the observation's channel_gain", gain)
-    shape = np.shape(gain)
+    shape = np.shape(observation.get("channel_gain", given))
     if given.shape != shape:
         raise ValueError(
             "the observation's available must have the shape of channel_gain, "

@@ -14,7 +14,7 @@ import numpy as np
 from fl_edge_env import lyapunov, physics
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels.protocol import check_range
-from fl_edge_env.checks import check_unmasked, freeze, positive_integer, real_array
+from fl_edge_env.checks import freeze, positive_integer, real_array
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.spaces import NEVER_MEASURED
@@ -135,7 +135,6 @@ class Simulator:
         """The systems that a mask selects, all of them without one."""
         if mask is None:
             return [*range(len(self._indices))]
-        check_unmasked("reset_mask", mask)
         chosen = np.asarray(mask)
         if chosen.shape != self.round_index.shape or chosen.dtype != np.bool_ or not chosen.any():
             raise ValueError(

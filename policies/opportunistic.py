@@ -137,9 +137,9 @@ class Opportunistic(Policy):
 def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     """Time [s] by which a participation within the budget raises the cost of the device's next one.
 
-    The jump is a tenth of the mean round time at the prices, divided by the square root of a device's
-    participations in an episode. Larger steps lengthen a run. Steps half as large shorten it by at
-    most about 1 %, but then phones with 4-bit uploads are over budget.
+    The jump is a tenth of the mean round time at the prices, divided by the square root of a
+    device's participations in an episode. Larger steps lengthen a run. Steps half as large shorten
+    it by at most about 1 %, but then phones with 4-bit uploads are over budget.
     """
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
     time = play_sample(scenario, rng, *prices, tolerance=1e-6).time

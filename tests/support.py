@@ -135,9 +135,6 @@ def channel_of(kind: str, mean: float) -> ChannelModel:
         return ExponentialChannel(mean, low, high, kind)  # type: ignore[arg-type]
     if kind == "narrow":
         return ExponentialChannel(mean, mean, np.nextafter(mean, math.inf))
-    if kind == "correlated":
-        law = ExponentialChannel(mean, low, high)
-        return MarkovChannel.correlated(0.9, num_states=3, marginal=law)
     if kind == "markov":
         return MarkovChannel([low, mean, high], [[0.5, 0.5, 0], [0.2, 0.6, 0.2], [0.1, 0, 0.9]])
     return Constant(mean)
@@ -179,9 +176,7 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "download_rate_bps": draw(st.sampled_from([math.inf, numbers(1e6)])),
         "overhead_s": draw(st.sampled_from([0.0, numbers(10.0)])),
         "channel": channel_of(
-            draw(
-                st.sampled_from(["clip", "resample", "narrow", "correlated", "markov", "constant"])
-            ),
+            draw(st.sampled_from(["clip", "resample", "narrow", "markov", "constant"])),
             number(0.1),
         ),
         "mu": draw(st.sampled_from([0.0, number(1.0)])),

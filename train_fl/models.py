@@ -43,7 +43,7 @@ def digits_cnn(num_classes: int = 10) -> nn.Module:
 def femnist_cnn(num_classes: int = 62) -> nn.Module:
     """The paper's CNN for 28 by 28 grey images.
 
-    The network has 6,603,710 parameters for the 62 classes of FEMNIST, and 6,497,162 for ten classes.
+    The network has 6,603,710 parameters for the 62 classes of FEMNIST, and 6,497,162 for ten.
     """
     return nn.Sequential(
         *_pooled(1, 32, 5),

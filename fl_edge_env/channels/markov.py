@@ -11,8 +11,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fl_edge_env.channels.exponential import ExponentialChannel
-from fl_edge_env.checks import integer_at_least, number_below_one, real_array
+from fl_edge_env.checks import number_below_one, real_array
 from fl_edge_env.typing import FloatArray
+
+_STATES = 16  # of correlated channels
 
 
 @dataclass(frozen=True)
@@ -64,30 +66,17 @@ class MarkovChannel:
         object.__setattr__(self, "transition", tuple(map(tuple, matrix.tolist())))
 
     @classmethod
-    def correlated(
-        cls,
-        persistence: float,
-        *,
-        num_states: int = 16,
-        marginal: ExponentialChannel | None = None,
-    ) -> MarkovChannel:
-        """Discretise an exponential channel whose gains persist with some probability.
+    def correlated(cls, persistence: float) -> MarkovChannel:
+        """Discretise the paper's channel, truncated to its interval, with gains that persist.
 
         A device keeps its gain with the probability `persistence`, in [0, 1), which is the
-        correlation of the gains in successive rounds; otherwise it draws one of `num_states`
-        equally likely gains, at least two. They discretise the `marginal`, truncated to its
-        interval regardless of its `filter`; by default with the paper's mean and interval. Raises
-        `ValueError` if a parameter is outside its range.
+        correlation of the gains in successive rounds; otherwise it draws one of 16 equally likely
+        gains. Raises `ValueError` if `persistence` is outside its range.
         """
         persistence = number_below_one("persistence", persistence)
-        integer_at_least(2, "num_states", num_states)
-        if not isinstance(marginal, ExponentialChannel | None):
-            raise ValueError(f"marginal must be an ExponentialChannel, got {marginal!r}")
-        channel = marginal or ExponentialChannel()
-        middle = (np.arange(num_states) + 0.5) / num_states
-        gains = channel.truncated(middle)
-        transition = np.full((num_states, num_states), (1 - persistence) / num_states)
-        transition[np.diag_indices(num_states)] += persistence
+        gains = ExponentialChannel().truncated((np.arange(_STATES) + 0.5) / _STATES)
+        transition = np.full((_STATES, _STATES), (1 - persistence) / _STATES)
+        transition[np.diag_indices(_STATES)] += persistence
         return cls(gains.tolist(), transition.tolist())
 
     @property

@@ -165,8 +165,8 @@ def _head_start(
 ) -> FloatArray:
     """Heuristic extra price for the participation of slow devices [s].
 
-    The price is the excess of a device's time over the median device's in the best fraction rho of its
-    rounds, divided among the K devices of a round.
+    The price is the excess of a device's time over the median device's in the best fraction rho of
+    its rounds, divided among the K devices of a round.
     """
     rounds = min(_BATCH, max(_LEAST_BATCH, _HEAD_START_NUMBERS // scenario.num_devices))
     gains = scenario.channel.sample(rng, rounds, scenario.num_devices)

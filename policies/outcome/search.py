@@ -183,9 +183,9 @@ def select(
 def best_deadline(size: int, tau: float, latest: float, problem: Problem) -> float:
     """The best deadline for the last selected cohort; the search starts at tau.
 
-    The deadline is at most ``latest``, which the whole cohort can meet. At an optimum below ``latest`` the
-    energy that the cohort saves by a second more is worth V. Newton's method solves for this worth
-    to the power -1/3, which is nearly linear, and exactly linear without uploads.
+    The deadline is at most ``latest``, which the whole cohort can meet. At an optimum below
+    ``latest`` the energy that the cohort saves by a second more is worth V. Newton's method solves
+    for this worth to the power -1/3, which is nearly linear, and exactly linear without uploads.
     """
     V, t, tangents, members, _ = problem
     least = 0.0

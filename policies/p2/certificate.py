@@ -128,8 +128,8 @@ def _dual(
 ) -> tuple[float, float]:
     """Value of the dual function at nu, a lower bound on P2, and its slope ``1 - sum q``.
 
-    The value bounds the part of P2 in which the largest probability is in [low, high]: the device that is
-    cheapest there has it, and no other device has more. q holds the minimisers.
+    The value bounds the part of P2 in which the largest probability is in [low, high]: the device
+    that is cheapest there has it, and no other device has more. q holds the minimisers.
     """
     t = problem.t
     value = nu

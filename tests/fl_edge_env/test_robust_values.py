@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -13,13 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, MarkovChannel, Scenario
+from fl_edge_env import Allocation, FLEdgeEnv, Scenario
 from fl_edge_env.allocation import LEAST_SHARE, decode_action
 from fl_edge_env.features import Scaling
-from policies import make_policy
-from policies.resources import share_band
 from tests.support import ANY_SEED, assert_round, field_values
-from train_fl import Dataset
 
 EXTREMES = np.array([-1, 1, 0, 0.3, -1e300, 1e300, 1e-300, -math.inf, math.inf])
 
@@ -70,7 +66,6 @@ NO_NUMBERS: list[Any] = [
     object(),
     np.array([1.0, math.nan, 1.0]),
     np.full(3, True),
-    np.ma.masked_array([1.0, 2.0, 1.0], [False, True, False]),
 ]
 
 
@@ -87,58 +82,7 @@ def test_scenario__names_the_field_whatever_stands_in_it(name):
         assert raised.value.__cause__ is None
 
 
-# What takes arrays, and those that it takes.
 SYSTEM = Scenario(num_devices=3, cohort_size=3, f_min=0.1, f_max=1.0, p_min=0.1, p_max=1.0)
-FIELDS = {
-    "f": np.ones(3),
-    "p": np.ones(3),
-    "cohort": np.arange(3),
-    "first": np.array(2),
-    "weights": np.ones(3),
-    "bandwidth": np.ones(3),
-}
-DATA = dict.fromkeys(["train_inputs", "test_inputs"], np.eye(3))
-DATA |= dict.fromkeys(["train_targets", "test_targets", "train_writers"], np.arange(3))
-SEEN = dict.fromkeys(["channel_gain", "queue", "available"], np.ones(3))
-
-
-def reset(**options):
-    return FLEdgeVectorEnv(2, SYSTEM).reset(options=options)
-
-
-def torch_data(inputs, targets):
-    samples = [*zip(inputs, targets, strict=True)]
-    return Dataset.from_torch("own", samples, samples)
-
-
-DOORS = [
-    (Allocation, FIELDS),
-    (lambda q: Allocation(1.0, 1.0, q), {"q": np.full(3, 1 / 3)}),
-    (lambda action: decode_action(action, SYSTEM, 1.0), {"action": np.zeros((3, 3))}),
-    (partial(Dataset.from_arrays, "own"), DATA),
-    (torch_data, {"inputs": np.eye(3), "targets": [np.array([n]) for n in range(3)]}),
-    (lambda **seen: make_policy("fastest", SYSTEM).decide(seen), SEEN),
-    (reset, {"reset_mask": np.array([True, False])}),
-    (
-        partial(share_band, scenario=SYSTEM),
-        {"channel_gain": np.ones(3)} | {n: FIELDS[n] for n in ("f", "p", "cohort")},
-    ),
-    (MarkovChannel, {"gains": np.array([0.1, 0.2]), "transition": np.full((2, 2), 0.5)}),
-]
-
-
-@pytest.mark.parametrize(("door", "arrays"), DOORS)
-def test_arrays__with_masked_entries_are_refused(door, arrays):
-    door(**arrays)
-    for name, values in arrays.items():
-        rows = isinstance(values, list)
-        masked = np.ma.masked_array(values, np.zeros_like(values))
-        unmasked = masked.copy()
-        masked.mask = np.arange(masked.size).reshape(masked.shape) == masked.size - 1
-        door(**arrays | {name: [*unmasked] if rows else unmasked})
-        for wrong in [masked] * (not rows) + [[*np.atleast_1d(masked)]]:
-            with pytest.raises(ValueError, match=f"{name}.* masked"):
-                door(**arrays | {name: wrong})
 
 
 @pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeCMDP-v0", "vector", "flat vector"])

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fl_edge_env.checks import check_unmasked, is_line
+from fl_edge_env.checks import is_line
 from fl_edge_env.files import as_value_error
 from fl_edge_env.typing import IntArray
 from policies.user_code import user_errors
@@ -254,7 +254,6 @@ def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
 
 
 def _array(name: str, given: ArrayLike, kinds: str, wanted: str) -> NDArray[Any]:
-    check_unmasked(name, given)
     with as_value_error(f"{name} must convert to an array: "):
         array = np.asarray(given)
     if array.dtype.kind not in kinds:
@@ -271,7 +270,6 @@ def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
             raise TypeError(
                 f"got a {type(wrong[0]).__name__}: pass transform=ToTensor() to an image data set"
             )
-        check_unmasked("inputs and targets", [*inputs, *targets])
         classes = np.array([np.asarray(target) for target in targets])
         # Some data sets give each class in an array of shape (1,).
         return np.stack(inputs), classes.reshape(len(classes), -1)[:, 0]

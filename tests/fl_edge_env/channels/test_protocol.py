@@ -21,7 +21,7 @@ from tests.support import ANY_SEED, Constant, channel_of
         ExponentialChannel(),
         ExponentialChannel(filter="resample"),
         CellChannel(persistence=0.7, fading="rician"),
-        MarkovChannel.correlated(0.5, num_states=3),
+        MarkovChannel.correlated(0.5),
         UplinkChannel(),
         UplinkChannel(mean_bps=[1e6] * 4, deviation_bps=[1e5, 5e5, 1e6, 2e6]),
     ],
@@ -177,8 +177,6 @@ OWN_UPLINKS = partial(UplinkChannel, mean_bps=[1e6, 2e6], deviation_bps=[1e6, 1e
         (MarkovChannel, {"transition": [[1.5, -0.5], [0.5, 0.5]]}, "every row of transition must"),
         (MarkovChannel, {"transition": np.eye(2)}, "a chain that has several"),
         (MarkovChannel.correlated, {"persistence": 1.0}, r"persistence must lie in \[0, 1\)"),
-        (MarkovChannel.correlated, {"num_states": 1}, "num_states must be .* at least 2, got 1"),
-        (MarkovChannel.correlated, {"marginal": 0.1}, "marginal must be an Exp.*, got 0.1"),
     ],
 )
 def test_channel__names_what_is_wrong(kind, fields, message):

@@ -93,4 +93,6 @@ def _data_shares(arrived: BoolArray, data: FloatArray) -> FloatArray:
     """Share of each device in the data of the devices that arrived, zero for the others."""
     systems = arrived.reshape(-1, data.size)
     total = np.array([data[row].sum() for row in systems]).reshape(*arrived.shape[:-1], 1)
-    return np.divide(data, total, out=np.zeros(arrived.shape), where=arrived)
+    shares = np.zeros(arrived.shape)
+    np.divide(data, total, out=shares, where=arrived)
+    return shares

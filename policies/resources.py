@@ -124,9 +124,8 @@ def share_band(
         return np.take_along_axis(values, cohort, axis=-1)
 
     ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
-    snr = of_cohort(channel_gain * p) / (
-        scenario.cohort_size * scenario.noise_power_w
-    )  # over all the band
+    noise = scenario.cohort_size * scenario.noise_power_w  # over all the band
+    snr = of_cohort(channel_gain * p) / noise
     upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz  # at one nat/s/Hz [s]
     least = upload / snr  # no bandwidth makes an upload shorter
     end = np.where(named, ready + upload / np.log1p(snr), 0.0).max(axis=-1, keepdims=True)

@@ -80,7 +80,8 @@ def _odds(count: int, shares: Sequence[float] | None) -> FloatArray:
         raise ValueError(
             f"shares must be {count} numbers of at least zero, one for each tier, got {shares!r}"
         )
-    return odds / odds.sum()
+    probabilities: FloatArray = odds / odds.sum()
+    return probabilities
 
 
 def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:

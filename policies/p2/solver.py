@@ -53,8 +53,9 @@ class P2Solution:
 
         The bound is the largest value found of the Lagrangian dual of ``sum q = 1``, which
         minimises over each device's (f, p, q) globally. If P2 is not convex, this may leave a gap
-        of up to a quarter of the objective. The duals of parts of P2, split by the range of the largest q_n,
-        then raise the bound. It is proven to be a lower bound, but may be below the optimum.
+        of up to a quarter of the objective. The duals of parts of P2, split by the range of the
+        largest q_n, then raise the bound. It is proven to be a lower bound, but may be below the
+        optimum.
         """
         q = np.atleast_2d(self.q)
         bound = _bound(self._rounds, q, np.atleast_1d(self.objective), branch=True).bound

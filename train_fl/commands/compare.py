@@ -23,7 +23,7 @@ from policies.report.figures import PLOTS, draw_partition, save_figure, save_plo
 from policies.report.latex import comparison_latex
 from policies.report.tables import comparison_table, not_run
 from train_fl.commands.console import print_whole, progress_console
-from train_fl.commands.options import CompareOptions
+from train_fl.commands.options import CompareOptions, OutputOptions
 from train_fl.commands.settings import PolicySpec, make_setting
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def compare(options: CompareOptions, console: Console) -> None:
     """Run a comparison, print its table and write its results."""
     options.check_used()
     run = options.run
-    output = options.output
     name = options.system.scenario
     execution = run.execution()
     setting = make_setting(name, options, [PolicySpec(each) for each in options.policy.policies])
@@ -56,24 +55,23 @@ def compare(options: CompareOptions, console: Console) -> None:
         (comparison,) = compare_settings(
             [setting], folder, progress_console(), models=models, **execution
         )
-        _write_tables(comparison, folder)
-        if output.latex:
-            latex = comparison_latex({Path(name).stem: comparison}, folder.resolve().name)
-            write_text(folder / "table.tex", latex)
-        save_plots(comparison, folder, formats=output.formats)
+        _write_results(comparison, folder, Path(name).stem, options.output)
         if options.training.train:
             task = cast("TrainingEnvFactory", setting.runs[0].make_env).make_task()
             counts = task.num_samples[:, None] * task.label_histogram
             panel = partial(draw_partition, counts=counts)
-            save_figure([[panel]], [folder / f"partition.{kind}" for kind in output.formats])
+            formats = options.output.formats
+            save_figure([[panel]], [folder / f"partition.{kind}" for kind in formats])
     for line in not_run(comparison):
         console.print(line, highlight=False)
     print_whole(*comparison_table(comparison, width=console.width), console)
     console.print(f"Results and figures: {folder}", soft_wrap=True)
 
 
-def _write_tables(comparison: Comparison, folder: Path) -> None:
-    """Write the numbers; durations on this machine, which differ when repeated, by themselves."""
+def _write_results(
+    comparison: Comparison, folder: Path, system: str, output: OutputOptions
+) -> None:
+    """Write tables and figures; durations, which differ when repeated, have their own table."""
     rounds = comparison.rounds.drop(columns="status")  # which the summary has
     if "real_time" in rounds:
         write_csv(folder / "timing.csv", rounds[["policy", "seed", "round", "real_time"]])
@@ -81,3 +79,7 @@ def _write_tables(comparison: Comparison, folder: Path) -> None:
     write_csv(folder / "rounds.csv", rounds)
     write_csv(folder / "bounds.csv", comparison.bounds)
     write_csv(folder / "summary.csv", comparison.summary)
+    if output.latex:
+        latex = comparison_latex({system: comparison}, folder.resolve().name)
+        write_text(folder / "table.tex", latex)
+    save_plots(comparison, folder, formats=output.formats)

@@ -13,17 +13,14 @@ from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 
 def gains_and_queues(observation: Observed) -> tuple[FloatArray, FloatArray]:
-    """Return the channel gains and queues [J] of an observation, whose `available` is checked."""
+    """Return the channel gains and queues [J] of an observation."""
     try:
-        state = observation["channel_gain"], observation["queue"]
+        return observation["channel_gain"], observation["queue"]
     except (KeyError, TypeError, IndexError):
         got = list(observation) if isinstance(observation, Mapping) else type(observation).__name__
         raise ValueError(
             f"observation must be a mapping with channel_gain and queue, got {got}"
         ) from None
-    if "available" in observation:
-        available_devices(observation)
-    return state
 
 
 def available_devices(observation: Mapping[str, NDArray[Any]]) -> BoolArray | None:

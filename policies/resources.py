@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fl_edge_env import Allocation, Scenario, physics
+from fl_edge_env import Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, smallest
 from fl_edge_env.checks import real_array
 from fl_edge_env.typing import BoolArray, FloatArray
@@ -95,7 +95,7 @@ def deadline_resources(
 
 
 def share_band(
-    channel_gain: ArrayLike, cohort: ArrayLike, f: ArrayLike, p: ArrayLike, scenario: Scenario
+    channel_gain: FloatArray, cohort: IntArray, f: FloatArray, p: FloatArray, scenario: Scenario
 ) -> FloatArray:
     """Split the band so that a cohort finishes together, at given f and p.
 
@@ -106,11 +106,11 @@ def share_band(
 
     Parameters
     ----------
-    channel_gain : array_like, shape (..., N)
+    channel_gain : ndarray, shape (..., N)
         Channel gains.
-    cohort : array_like of int, shape (..., k)
+    cohort : ndarray of int, shape (..., k)
         Indices of the devices, distinct, filled up with -1.
-    f, p : array_like, shape (..., N)
+    f, p : ndarray, shape (..., N)
         Frequencies [Hz] and powers [W].
     scenario : Scenario
         The system.
@@ -120,18 +120,14 @@ def share_band(
     ndarray, shape (..., N)
         Bandwidths [Hz]; zero outside the cohort.
     """
-    gain, f, p = np.broadcast_arrays(
-        *(real_array("channel_gain, f and p", value) for value in (channel_gain, f, p))
-    )
-    Allocation(f, p, cohort=cohort).validate(scenario)
-    members = np.asarray(cohort)
-    named = members >= 0
+    named = cohort >= 0
 
     def of_cohort(values: FloatArray) -> FloatArray:
-        return np.take_along_axis(values, members, axis=-1)
+        return np.take_along_axis(values, cohort, axis=-1)
 
     ready = of_cohort(physics.compute_time(f, scenario) + scenario.waiting_time)
-    snr = of_cohort(gain * p) / (scenario.cohort_size * scenario.noise_power_w)  # over all the band
+    noise = scenario.cohort_size * scenario.noise_power_w  # over all the band
+    snr = of_cohort(channel_gain * p) / noise
     upload = scenario.upload_bits * math.log(2) / scenario.bandwidth_hz  # at one nat/s/Hz [s]
     least = upload / snr  # no bandwidth makes an upload shorter
     end = np.where(named, ready + upload / np.log1p(snr), 0.0).max(axis=-1, keepdims=True)
@@ -148,8 +144,8 @@ def share_band(
         step = (1.0 - total) / slope.sum(axis=-1, keepdims=True)
         end = np.where(open_, end + np.maximum(step, 0.0), end)
     share = np.where(named, np.maximum(share / total, LEAST_SHARE), 0.0)
-    bandwidth = np.zeros((*gain.shape[:-1], gain.shape[-1] + 1))  # the last column is for -1
-    np.put_along_axis(bandwidth, members, scenario.bandwidth_hz * share, axis=-1)
+    bandwidth = np.zeros((*f.shape[:-1], f.shape[-1] + 1))  # the last column is for -1
+    np.put_along_axis(bandwidth, cohort, scenario.bandwidth_hz * share, axis=-1)
     return bandwidth[..., :-1]
 
 

@@ -187,9 +187,7 @@ def field_values(draw, decades: float) -> dict[str, Any]:
         "download_rate_bps": draw(st.sampled_from([math.inf, numbers(1e6)])),
         "overhead_s": draw(st.sampled_from([0.0, numbers(10.0)])),
         "channel": channel_of(
-            draw(
-                st.sampled_from(["clip", "resample", "narrow", "correlated", "markov", "constant"])
-            ),
+            draw(st.sampled_from(["clip", "resample", "narrow", "markov", "constant"])),
             number(0.1),
         ),
         "mu": draw(st.sampled_from([0.0, number(1.0)])),

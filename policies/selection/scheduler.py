@@ -123,18 +123,17 @@ class Scheduler(Policy):
         named = Allocation(f, p, cohort=chosen).of_shape(gain.shape).validate(scenario)
         if self.selector.resources is None:
             f, p, *parts = self._resources(gain, queue, scenario, named.participates)
-        bandwidth = parts[0] if parts else None
-        return Allocation(f, p, cohort=chosen, bandwidth=bandwidth, **self._update_rules(named))
+        return Allocation(f, p, cohort=chosen, **self._further(named, parts))
 
-    def _update_rules(self, chosen: Allocation) -> dict[str, Any]:
-        """The selector's weights of updates, and the number that the server waits for, if any."""
-        rules = {}
+    def _further(self, chosen: Allocation, bandwidth: list[FloatArray]) -> dict[str, Any]:
+        """The further fields of a chosen decision, if the rule or the selector gives any."""
+        fields: dict[str, Any] = {"bandwidth": bandwidth[0]} if bandwidth else {}
         if self.selector.first is not None:
             number = np.count_nonzero(chosen.participates, axis=-1)
-            rules["first"] = np.minimum(self.selector.first, number)
+            fields["first"] = np.minimum(self.selector.first, number)
         if self.selector.weights is not None:
-            rules["weights"] = self.selector.weights[chosen.cohort]
-        return rules
+            fields["weights"] = self.selector.weights[chosen.cohort]
+        return fields
 
     def _draw(self) -> FloatArray:
         """Random numbers for the coming round, shape (N,) or (B, N); each round has a stream."""

@@ -82,7 +82,6 @@ def test_scenario__names_the_field_whatever_stands_in_it(name):
         assert raised.value.__cause__ is None
 
 
-# What takes arrays, and those that it takes.
 SYSTEM = Scenario(num_devices=3, cohort_size=3, f_min=0.1, f_max=1.0, p_min=0.1, p_max=1.0)
 
 

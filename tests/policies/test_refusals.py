@@ -64,7 +64,7 @@ CALLS = [
     (deciding(queue=spoilt(math.inf)), "queue must be at least zero and finite"),
     *(
         (deciding(partial(make_policy, name), available=available), "observation's available must")
-        for name in ("lroa", "uni-s", "opportunistic", "fastest")
+        for name in ("opportunistic", "fastest")
         for available in (2 * ONES, spoilt(math.nan), "text", ONES[:4], np.ones((2, 5)), 0 * ONES)
     ),
     # P2 and the outcome problem.

@@ -21,7 +21,7 @@ from policies.report.figures import PLOTS, save_plots
 from policies.report.latex import comparison_latex
 from policies.report.tables import comparison_table, not_run
 from train_fl.commands.console import print_whole, progress_console
-from train_fl.commands.options import CompareOptions
+from train_fl.commands.options import CompareOptions, OutputOptions
 from train_fl.commands.settings import PolicySpec, make_setting
 
 _TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
@@ -32,7 +32,6 @@ def compare(options: CompareOptions, console: Console) -> None:
     """Run a comparison, print its table and write its results."""
     options.check_used()
     run = options.run
-    output = options.output
     name = options.system.scenario
     execution = run.execution()
     setting = make_setting(name, options, [PolicySpec(each) for each in options.policy.policies])
@@ -61,8 +60,10 @@ def compare(options: CompareOptions, console: Console) -> None:
     console.print(f"Results and figures: {folder}", soft_wrap=True)
 
 
-def _write_tables(comparison: Comparison, folder: Path) -> None:
-    """Write the numbers; durations on this machine, which differ when repeated, by themselves."""
+def _write_results(
+    comparison: Comparison, folder: Path, system: str, output: OutputOptions
+) -> None:
+    """Write tables and figures; durations, which differ when repeated, have their own table."""
     rounds = comparison.rounds.drop(columns="status")  # which the summary has
     if "real_time" in rounds:
         write_csv(folder / "timing.csv", rounds[["policy", "seed", "round", "real_time"]])
@@ -70,3 +71,7 @@ def _write_tables(comparison: Comparison, folder: Path) -> None:
     write_csv(folder / "rounds.csv", rounds)
     write_csv(folder / "bounds.csv", comparison.bounds)
     write_csv(folder / "summary.csv", comparison.summary)
+    if output.latex:
+        latex = comparison_latex({system: comparison}, folder.resolve().name)
+        write_text(folder / "table.tex", latex)
+    save_plots(comparison, folder, formats=output.formats)

@@ -50,10 +50,7 @@ def compare(options: CompareOptions, console: Console) -> None:
         (comparison,) = compare_settings(
             [setting], folder, progress_console(), models=models, **execution
         )
-        _write_tables(comparison, folder)
-        if output.latex:
-            write_text(folder / "table.tex", comparison_latex(Path(name).stem, comparison))
-        save_plots(comparison, folder, formats=output.formats)
+        _write_results(comparison, folder, Path(name).stem, options.output)
     for line in not_run(comparison):
         console.print(line, highlight=False)
     print_whole(*comparison_table(comparison, width=console.width), console)
@@ -72,6 +69,5 @@ def _write_results(
     write_csv(folder / "bounds.csv", comparison.bounds)
     write_csv(folder / "summary.csv", comparison.summary)
     if output.latex:
-        latex = comparison_latex({system: comparison}, folder.resolve().name)
-        write_text(folder / "table.tex", latex)
+        write_text(folder / "table.tex", comparison_latex(system, comparison))
     save_plots(comparison, folder, formats=output.formats)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from inspect import getdoc
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -188,12 +190,16 @@ def _kinds(options: type) -> dict[str, type]:
 
 
 def _field_list() -> str:
-    """The fields of ``--set`` with their defaults, as a table."""
-    lines = ["field                  default"]
+    """The fields of ``--set`` with their units and defaults, as a table."""
+    described = r"^([\w, ]+) : .*\n(?: {4}.*\n)*? {4}.*\[(\D[^]\n]*)\]"  # the name and the unit
+    units: dict[str, str] = {}
+    for names, unit in re.findall(described, getdoc(Scenario) or "", re.MULTILINE):
+        units |= dict.fromkeys(names.split(", "), unit)
+    lines = ["field                  unit         default"]
     defaults = {one.name: one.default for one in (*fields(TrainingOptions), *fields(Scenario))}
     for name in FIELDS:
-        value = defaults[name]
-        lines.append(f"{name:22} {'' if value in (None, MISSING) else value}".rstrip())
+        value = "" if defaults[name] in (None, MISSING) else defaults[name]
+        lines.append(f"{name:22} {units.get(name, ''):12} {value}".rstrip())
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fl_edge_env import Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, smallest
-from fl_edge_env.typing import BoolArray, FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray, IntArray
 from policies.p2 import best_resources
 from policies.solvers.inputs import check_rounds, check_state, rows
 

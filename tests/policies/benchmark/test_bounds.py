@@ -96,3 +96,15 @@ def test_lower_bound__no_multiplier_is_much_better():
     best = dual(bound.multiplier)
     for factor in (0.0, 0.5, 0.8, 1.2, 2.0):
         assert dual(factor * bound.multiplier) < best
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"availability": 0.6}, r"needs availability = 1 .* got 0\.6"),
+        ({"deadline_s": 9.0}, r"needs rounds without a deadline, got deadline_s = 9\.0"),
+    ],
+)
+def test_lower_bound__names_what_it_does_not_cover(field, message):
+    with pytest.raises(ValueError, match=message):
+        lower_bound(Scenario.digits(num_devices=6, energy_budget_j=0.7, **field))

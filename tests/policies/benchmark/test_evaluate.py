@@ -9,6 +9,7 @@ import pytest
 
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
+from fl_edge_env.aggregation import in_time
 from policies import Policy, UniD, evaluate, make_policy
 from policies.benchmark.accounts import DeviceAccounts
 from policies.benchmark.bounds import path_bound, penalty_prices
@@ -30,11 +31,12 @@ gap outcome_gap mean_objective mean_reward sampling_error
 """
 
 
-@pytest.mark.parametrize("absent", [False, True])
-@pytest.mark.parametrize("name", ["lroa", "uni-s", "best-channel:static"])
-def test_evaluate__equals_a_loop_over_the_single_environment(name, absent, scenario):
-    if absent:
-        scenario = scenario.replace(availability=np.linspace(0.2, 1.0, 12))
+@pytest.mark.parametrize(
+    "fields", [{}, {"availability": np.linspace(0.2, 1.0, 12)}, {"deadline_s": 7.0}], ids=str
+)
+@pytest.mark.parametrize("name", ["lroa", "uni-s", "round-robin:static"])
+def test_evaluate__equals_a_loop_over_the_single_environment(name, fields, scenario):
+    scenario = scenario.replace(**fields)
     policy = make_policy(name, scenario)
     table = evaluate([policy], scenario, [2**70, 3])
     assert list(table.columns) == COLUMNS.split()
@@ -46,6 +48,7 @@ def test_evaluate__equals_a_loop_over_the_single_environment(name, absent, scena
     for _, row in table.iterrows():
         env = gym.make("FLEdge-v0", scenario=scenario)
         observation, _ = env.reset(seed=row.seed)
+        policy.reset(0)
         infos = []
         rewards = []
         weight = np.zeros((rounds, 12))
@@ -53,13 +56,14 @@ def test_evaluate__equals_a_loop_over_the_single_environment(name, absent, scena
         for index in range(rounds):
             decision = policy.decide(observation)
             observation, reward, *_, info = env.step(decision)
+            policy.feedback(info)
             infos.append(info)
             rewards.append(reward)
             there = w * info.get("available", True)
             shares = there / there.sum()
             asked += np.minimum(size * shares, 1)
             fair += shares if decision.q is None else there
-            cohort = info["cohort"][info["cohort"] >= 0]
+            cohort = info["cohort"][in_time(info)[info["cohort"]] & (info["cohort"] >= 0)]
             times[np.unique(cohort)] += 1
             for device in cohort:  # a draw counts w / (K q), a choice its share
                 chance = (
@@ -95,13 +99,16 @@ def test_evaluate__equals_a_loop_over_the_single_environment(name, absent, scena
         if sampled:
             expected["mean_objective"] = np.mean([i["penalty"] for i in infos])
             expected["sampling_error"] = np.mean([i["sampling_error"] for i in infos])
+        else:
+            assert np.isnan([row.mean_objective, row.sampling_error]).all()
         assert row[[*expected]].to_dict() == pytest.approx(expected)
-        if not sampled:
-            assert np.isnan([row.gap, row.mean_objective, row.sampling_error]).all()
-        elif not absent:
+        if sampled and not fields:
             priced = row.mean_objective + prices @ (budget * (energy - 1))
             least = path_bound(scenario, row.seed, prices).mean()
             assert row.gap == pytest.approx(priced / least - 1, rel=1e-9)
+        else:
+            assert np.isnan(row.gap)
+        assert row.outcome_gap > 0
 
 
 def test_summarise__accuracy_gap_is_of_rounds_until_the_target():

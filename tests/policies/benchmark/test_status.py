@@ -118,8 +118,6 @@ def test_joined__is_the_accounts_of_all_runs():
     parts = [DeviceAccounts._make(value[rows] for value in whole) for rows in ([0], [1, 2, 3])]
     for one, other in zip(joined(parts), whole, strict=True):
         np.testing.assert_array_equal(one, other)
-    alone = [accounts(row, row / 8, seeds=1).lack()[0] for row in values]
-    np.testing.assert_allclose(whole.lack(), alone)
     assert whole.together().share()[0].tolist() == pytest.approx(whole.share().mean(axis=0))
 
 

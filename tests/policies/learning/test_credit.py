@@ -24,11 +24,7 @@ def expected_difference(gain, queue, decision, scenario: Scenario, there):
 
     def reward(f, p, q) -> float:
         time, energy, _ = physics.by_deadline(gain, f, p, scenario)
-        penalty = lyapunov.latency(time, q, scenario)
-        penalty += scenario.lambda_ * np.sum(scenario.weights[there] ** 2 / q[there])
-        taking = 1 - (1 - q) ** scenario.cohort_size
-        excess = taking * energy - scenario.energy_budget_j
-        return float(-(scenario.V * penalty + np.sum(queue * excess)))
+        return -float(lyapunov.objective(time, energy, queue, q, scenario, there))
 
     actual = reward(decision.f, decision.p, decision.q)
     expected = np.zeros(gain.size)

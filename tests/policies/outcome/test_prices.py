@@ -109,18 +109,3 @@ def test_outcome_prices__skip_a_stage_of_too_many_numbers(monkeypatch):
     monkeypatch.setattr(prices_module, "_STAGES", stages)
     monkeypatch.setattr(prices_module, "_STAGE_NUMBERS", stages[0] * 64 * UNEVEN.num_devices)
     np.testing.assert_array_equal(prices_module._ascend(UNEVEN), first)
-
-
-@pytest.mark.parametrize(("spent", "took_part"), [(1.0, 1.0), (2.0, 1.0), (1.0, 0.5), (2.0, 0.5)])
-def test_prices__settle_if_energy_and_participation_do(spent, took_part):
-    scenario = Scenario.cifar10(num_devices=10)
-    target = lyapunov.participation_target(scenario)
-    settled = prices_module._is_settled(
-        np.ones(10),
-        took_part * target,
-        spent * scenario.energy_budget_j,
-        10**6,
-        np.arange(10),
-        scenario,
-    )
-    assert settled == (spent == took_part == 1.0)

@@ -104,14 +104,15 @@ def golden(value: Callable, low: np.ndarray, high: np.ndarray, steps: int = 50) 
     return best
 
 
-def best_by_enumeration(scenario: Scenario, gain, queue, participation) -> float:
-    """Every cohort; for each its deadline, and each device's split of the time, by sections.
+def best_by_enumeration(scenario: Scenario, gain, queue, participation, *cohorts) -> float:
+    """Given or all cohorts; for each its deadline, and each device's split of time, by sections.
 
     Time to compute and time to upload are the variables: no price, no theorem.
     """
     n = scenario.num_devices
     k = min(scenario.cohort_size, scenario.num_devices)
-    cohorts = [c for size in range(1, k + 1) for c in itertools.combinations(range(n), size)]
+    every = (c for size in range(1, k + 1) for c in itertools.combinations(range(n), size))
+    cohorts = cohorts or [*every]
     member = np.array([np.isin(np.arange(n), c) for c in cohorts])
     least, slowest = ends(scenario, gain)
     cycles = scenario.cycles_per_round

@@ -211,19 +211,6 @@ def authors_pools(arms, time, present, rounds, percentile, size):
     return (count, {n: odds[n] for n in known}), (size - count, {n: unseen[n] for n in new})
 
 
-def authors_percentile(gained: list[float]) -> float:
-    """T_pref's percentile after rounds with these mean utilities of known participants."""
-    percentile = 30.0
-    for end in range(40, len(gained) + 1, 20):
-        before = sum(gained[end - 40 : end - 20])
-        now = sum(gained[end - 20 : end])
-        if abs(now - before) <= 0.1 * before:
-            percentile = min(percentile + 5, 100)
-        elif abs(now - before) >= 5 * before:
-            percentile = max(percentile - 5, 5)
-    return percentile
-
-
 @pytest.mark.parametrize(("cohort_size", "growth"), [(1, 1.0), (2, 0.1), (9, 1.0), (9, 8.0)])
 def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
     rng = np.random.default_rng(cohort_size)
@@ -232,7 +219,8 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
     selector = started(Oort(scenario))
     selector.learn({"participants": np.zeros(61) > 0, "local_loss_rms": np.zeros(61)})  # a reset
     arms = [(float(count), 0) for count in samples]
-    gained = []
+    gained = []  # mean utilities of known participants
+    percentile = 30  # of T_pref
     for rounds in range(400):
         uniform = rng.random(61)
         time = rng.lognormal(size=61)
@@ -240,7 +228,13 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
         candidates = candidates_of(scenario, time=time, available=there, _draw=lambda u=uniform: u)
         cohort = selector.select(candidates).tolist()
         present = np.flatnonzero(there).tolist()
-        percentile = authors_percentile(gained)
+        if rounds >= 40 and rounds % 20 == 0:
+            before = sum(gained[-40:-20])
+            change = abs(sum(gained[-20:]) - before)
+            if change <= 0.1 * before:
+                percentile = min(percentile + 5, 100)
+            elif change >= 5 * before:
+                percentile = max(percentile - 5, 5)
         expected = set()
         for count, odds in authors_pools(arms, time, present, rounds, percentile, cohort_size):
             # The first to arrive in independent exponential times: by the odds without replacement.

@@ -143,9 +143,6 @@ def test_quickest__takes_the_least_time_within_its_energy(budget):
 
 
 def test_quickest__at_a_large_constant_all_take_turns():
-    policy = make_policy("quickest", SMALL)
-    counts = participations(cohorts_of(policy), SMALL)
-    assert 1 < np.ptp(counts) < 9
     policy = make_policy("quickest", SMALL, catch_up=1e9)
     for window in np.split(cohorts_of(policy)[:56], 8):  # three turns of seven rounds
         assert np.all(participations(window, SMALL) == 3)

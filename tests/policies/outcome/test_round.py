@@ -212,21 +212,16 @@ def test_bound__is_below_every_cohort_in_many_rounds(problem):
     assert np.all((solution.objective - best <= 2e-5 * scale)[met])
 
 
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-14])  # the second is where intervals run out
 @pytest.mark.parametrize("cohort_size", [1, 2, 10, 120, 500])
-@pytest.mark.parametrize("queue_scale", [0.0, 0.1, 1.0, 10.0])
-def test_certificate__closes_in_the_paper_s_system(cohort_size, queue_scale):
+@pytest.mark.parametrize("queue_scale", [0.0, 0.1, 10.0])
+def test_certificate__closes_in_the_paper_s_system(cohort_size, queue_scale, tolerance):
     scenario = Scenario.cifar10(cohort_size=cohort_size)
-    solution = solve_round(*random_states(scenario, 10, queue_scale), scenario, V=1.0)
-    assert np.max(solution.gap) <= 1e-6
+    states = random_states(scenario, 5, queue_scale)
+    solution = solve_round(*states, scenario, V=1.0, tolerance=tolerance)
+    assert np.min(solution.gap) >= 0
+    assert np.max(solution.gap) <= max(tolerance, 1e-11)
     assert np.all(solution.participates.sum(axis=1) <= min(cohort_size, 120))
-
-
-@pytest.mark.parametrize("tolerance", [1e-10, 1e-14])
-def test_certificate__is_tight_where_intervals_run_out(tolerance):
-    scenario = Scenario.femnist(cohort_size=5)
-    solution = solve_round(*random_states(scenario, 4), scenario, V=1.0, tolerance=tolerance)
-    assert np.all(solution.gap <= max(tolerance, 1e-11))
-    assert np.all(solution.gap >= 0)
 
 
 @given(small_problems(1), ANY_SEED)

@@ -16,6 +16,7 @@ from fl_edge_env import Allocation, Scenario
 from fl_edge_env.physics import time_and_energy
 from policies.p2 import solve_p2
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
+from tests.policies.p2.test_solver import random_state
 from tests.support import chosen, python
 from train_fl import Dataset, Task, TrainingWrapper, make_task
 
@@ -32,18 +33,11 @@ def seconds(routine: Callable[[], object], calls: int, repeats: int = 7) -> floa
     )
 
 
-def p2_states(scenario: Scenario, count: int) -> tuple[Numbers, Numbers]:
-    """Gains, and queues as LROA has them when they have settled."""
-    rng = np.random.default_rng(0)
-    gains = scenario.channel.draw(rng, count, scenario.num_devices)
-    settled = scenario.V / (2 * scenario.capacitance * scenario.f_mid**3)
-    return gains, settled * rng.uniform(0, 1, gains.shape)
-
-
 def test_decision__against_the_cvxpy_route():
     scenario = Scenario.cifar10()
-    batch = p2_states(scenario, 256)
-    state = tuple(x[0] for x in batch)
+    states = [random_state(scenario, seed, 0.5) for seed in range(256)]  # of settled queues
+    state = states[0]
+    batch = [np.stack(values) for values in zip(*states, strict=True)]
     assert solve_p2(*state, scenario).objective <= solve_p2_cvxpy(*state, scenario)[-1]
     reference = seconds(lambda: solve_p2_cvxpy(*state, scenario), 1)
     single = seconds(lambda: solve_p2(*state, scenario), 200)

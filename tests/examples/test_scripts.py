@@ -119,32 +119,16 @@ def test_asynchronous__devices_work_side_by_side():
     np.testing.assert_allclose(energy, [[*each * cost[:2], 0.0]] * 2, rtol=0.01)
 
 
-gym.register(
-    "Small-v0",
-    entry_point="fl_edge_env.flat:make_flat",
-    vector_entry_point="fl_edge_env.flat:make_flat_vector",
-    kwargs={"scenario": "cifar10", "num_devices": 20, "num_rounds": 50},
-)
-SMALL = Scenario.cifar10(num_devices=20, num_rounds=50)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "length", "settings"),
-    [
-        ("train_ppo", {"updates": 40}, {"env": "Small-v0", "num_envs": 16}),
-        ("train_sb3", {"rounds": 3000}, {"credit": "difference"}),
-    ],
-)
-def test_training__learns(script, length, settings):
-    module = example(script)
-    policies = [LROA(SMALL)]
-    for name, share in (("before", 0), ("after", 1)):
-        chosen = module.Settings(**{k: share * v for k, v in length.items()}, **settings)
-        agent = module.train(*([] if "env" in settings else [SMALL]), chosen)
-        policies.append(make_policy("predict", SMALL, model=agent))
+def test_training__learns():
+    module = example("train_sb3")
+    scenario = Scenario.cifar10(num_devices=20, num_rounds=50)
+    policies = [LROA(scenario)]
+    for name, rounds in (("before", 0), ("after", 3000)):
+        agent = module.train(scenario, module.Settings(rounds=rounds, credit="difference"))
+        policies.append(make_policy("predict", scenario, model=agent))
         policies[-1].name = name
-    table = evaluate(policies, SMALL, range(3), gaps=False, progress=False)
+    table = evaluate(policies, scenario, range(3), gaps=False, progress=False)
     reward = table.groupby("policy")["mean_reward"].mean()
     assert reward["LROA"] > reward["after"]
     # Half of the way from the middle of all ranges is behind it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -69,24 +67,6 @@ def test_selectors__count_a_late_device_as_having_had_its_turn():
     assert turns.min() >= turns.max() - 1
 
 
-def test_records__count_those_who_came_in_time():
-    scenario = MIXED.replace(deadline_s=7000.0, num_rounds=60)
-    policy = make_policy("random:static", scenario)
-    table = evaluate([policy], scenario, [3, 4])
-    share = []
-    for seed, row in zip((3, 4), table.itertuples(), strict=True):
-        infos = played(policy, seed)
-        came = sum(in_time(info) for info in infos)
-        assert row.least_participation == pytest.approx(came.min() / 60 / 0.25)
-        assert row.total_time == pytest.approx(infos[-1]["elapsed_time"])
-        share.append(came.sum() / 300)
-    assert 0.3 < np.mean(share) < 0.85
-    assert table["lack"].mean() == pytest.approx(1 - np.mean(share), rel=0.1)
-    assert table["status"].iloc[0] == "leaves out"
-    assert table["gap"].isna().all()
-    assert (table["outcome_gap"] > 0).all()
-
-
 def test_opportunistic__is_near_its_bound_with_a_deadline():
     fast = MIXED.replace(num_devices=20, f_max=2e9, f_min=1e9, capacitance=2e-28)
     scenario = fast.replace(deadline_s=3000.0)
@@ -108,10 +88,8 @@ def test_outcome_prices__meet_constraints_with_a_deadline():
     never = least > scenario.deadline_s
     assert 0 < never.sum() < 20
     prices = outcome_prices(scenario)
-    assert np.isfinite(prices.energy).all()
-    assert np.isfinite(prices.participation).all()
+    assert np.isfinite(prices).all()
     infos = played(Opportunistic(scenario, prices=prices, step_scale=0.0))
     came = np.mean([in_time(info) for info in infos], axis=0)
     assert np.all(came[never] == 0)
     assert came[~never].min() > 0.1
-    assert not math.isnan(evaluate([Opportunistic(scenario)], scenario, [0])["outcome_gap"][0])

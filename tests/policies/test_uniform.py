@@ -18,7 +18,9 @@ def observe(scenario: Scenario, seed: int) -> dict[str, np.ndarray]:
 
 
 def test_uni_s__spends_the_budget_within_its_range():
-    scenario = Scenario.femnist()
+    # The least budgets do not even pay for uploads.
+    budget = np.geomspace(0.01, 50.0, Scenario.femnist().num_devices)
+    scenario = Scenario.femnist(energy_budget_j=budget)
     observation = observe(scenario, 0)
     decision = UniS(scenario).decide(observation)
     np.testing.assert_array_equal(decision.p, scenario.p_mid)
@@ -29,14 +31,9 @@ def test_uni_s__spends_the_budget_within_its_range():
     expected = (1 - (1 - 1 / scenario.num_devices) ** scenario.cohort_size) * energy
     inside = (decision.f > scenario.f_min) & (decision.f < scenario.f_max)
     assert 0 < inside.sum() < scenario.num_devices
-    np.testing.assert_allclose(expected[inside], scenario.energy_budget_j[inside], rtol=1e-12)
-    assert np.all(expected[decision.f == scenario.f_max] <= 5.0)
-    assert np.all(expected[decision.f == scenario.f_min] >= 5.0)
-
-
-def test_uni_s__is_slowest_if_uploading_exceeds_the_budget():
-    scenario = Scenario.cifar10(energy_budget_j=0.1)
-    np.testing.assert_array_equal(UniS(scenario).decide(observe(scenario, 0)).f, scenario.f_min)
+    np.testing.assert_allclose(expected[inside], budget[inside], rtol=1e-12)
+    assert np.all((expected <= budget)[decision.f == scenario.f_max])
+    assert np.all((expected >= budget)[decision.f == scenario.f_min])
 
 
 def test_uni_d__has_the_best_resources_at_uniform_sampling():

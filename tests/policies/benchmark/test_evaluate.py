@@ -9,8 +9,8 @@ import pytest
 
 import fl_edge_env  # noqa: F401 - registers the environment
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.aggregation import contributions
-from policies import LROA, Policy, UniD, UniS, evaluate, make_policy
+from fl_edge_env.aggregation import in_time
+from policies import Policy, UniD, evaluate, make_policy
 from policies.benchmark.bounds import path_bound, penalty_prices
 from policies.benchmark.records import DeviceAccounts
 from policies.benchmark.runner import RunsFailedError
@@ -24,49 +24,66 @@ def scenario() -> Scenario:
     return Scenario.digits(num_devices=12, num_rounds=25)
 
 
-def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
-    policies = LROA(scenario), UniS(scenario), make_policy("best-channel:static", scenario)
-    table = evaluate(policies, scenario, [2**70, 3])
-    assert list(table.columns) == [
-        *("policy", "seed", "total_time", "priced_time"),
-        *("status", "status_reason", "lack", "excess", "spent_ratio", "worst_spent_ratio"),
-        *("energy_ratio", "worst_energy_ratio", "influence", "aggregate_noise"),
-        *("least_participation", "never_seen"),
-        *("gap", "outcome_gap", "mean_objective", "mean_reward", "sampling_error"),
-    ]
+COLUMNS = """
+policy seed total_time priced_time status status_reason lack excess spent_ratio worst_spent_ratio
+energy_ratio worst_energy_ratio influence aggregate_noise least_participation never_seen
+gap outcome_gap mean_objective mean_reward sampling_error
+"""
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"availability": np.linspace(0.2, 1.0, 12)}, {"deadline_s": 7.0}], ids=str
+)
+@pytest.mark.parametrize("name", ["lroa", "uni-s", "round-robin:static"])
+def test_evaluate__equals_a_loop_over_the_single_environment(name, fields, scenario):
+    scenario = scenario.replace(**fields)
+    policy = make_policy(name, scenario)
+    table = evaluate([policy], scenario, [2**70, 3])
+    assert list(table.columns) == COLUMNS.split()
     prices = penalty_prices(scenario)
     energy_price, worth = outcome_prices(scenario)
-    target = scenario.cohort_size * scenario.weights
-    for policy, (_, row) in zip(np.repeat(policies, 2), table.iterrows(), strict=True):
+    rounds = scenario.num_rounds
+    size = scenario.cohort_size
+    w = scenario.weights
+    for _, row in table.iterrows():
         env = gym.make("FLEdge-v0", scenario=scenario)
         observation, _ = env.reset(seed=row.seed)
+        policy.reset(0)
         infos = []
         rewards = []
-        decisions = []
-        truncated = False
-        while not truncated:
-            decisions.append(policy.decide(observation))
-            observation, reward, _, truncated, info = env.step(decisions[-1])
+        weight = np.zeros((rounds, 12))
+        asked, fair, times = np.zeros((3, 12))
+        for index in range(rounds):
+            decision = policy.decide(observation)
+            observation, reward, *_, info = env.step(decision)
+            policy.feedback(info)
             infos.append(info)
             rewards.append(reward)
+            there = w * info.get("available", True)
+            shares = there / there.sum()
+            asked += np.minimum(size * shares, 1)
+            fair += shares if decision.q is None else there
+            cohort = info["cohort"][in_time(info)[info["cohort"]] & (info["cohort"] >= 0)]
+            times[np.unique(cohort)] += 1
+            for device in cohort:  # a draw counts w / (K q), a choice its share
+                chance = (
+                    w[cohort].sum()
+                    if decision.q is None
+                    else size * info.get("q", decision.q)[device]
+                )
+                weight[index, device] += w[device] / chance
         budget = scenario.energy_budget_j
         energy = np.mean([i["energy_expected"] for i in infos], axis=0) / budget
         spent = np.mean([i["energy_spent"] for i in infos], axis=0) / budget
-        rounds = [set(i["cohort"].tolist()) for i in infos]
-        times = np.array([sum(n in cohort for cohort in rounds) for n in range(12)])
-        assert row.total_time == pytest.approx(sum(i["round_time"] for i in infos), rel=1e-12)
-        priced = scenario.num_rounds * (energy_price * budget) @ (spent - 1)
-        priced += worth @ (scenario.num_rounds * target - times)
-        share = times / (scenario.num_rounds * target)
-        weight = np.zeros((len(infos), 12))
-        for index, (decision, info) in enumerate(zip(decisions, infos, strict=True)):
-            for device in info["cohort"].tolist():  # a draw counts w / (K q), a choice its share
-                chance = scenario.weights[device] if decision.q is None else decision.q[device]
-                weight[index, device] += scenario.weights[device] / chance / scenario.cohort_size
-        influence = weight.mean(axis=0) / scenario.weights
-        sampled = decisions[0].q is not None
+        total_time = sum(i["round_time"] for i in infos)
+        priced = rounds * (energy_price * budget) @ (spent - 1)
+        priced += worth @ (rounds * size * w - times)
+        share = times / np.minimum(asked, rounds * size * w)
+        influence = weight.sum(axis=0) / np.minimum(fair, rounds * w)
+        sampled = decision.q is not None
         expected = {
-            "priced_time": row.total_time + priced,
+            "total_time": total_time,
+            "priced_time": total_time + priced,
             "excess": np.maximum(spent - 1, 0).mean(),
             "mean_reward": np.mean(rewards),
             "energy_ratio": energy.mean(),
@@ -82,13 +99,16 @@ def test_evaluate__equals_a_loop_over_the_single_environment(scenario):
         if sampled:
             expected["mean_objective"] = np.mean([i["penalty"] for i in infos])
             expected["sampling_error"] = np.mean([i["sampling_error"] for i in infos])
+        else:
+            assert np.isnan([row.mean_objective, row.sampling_error]).all()
         assert row[[*expected]].to_dict() == pytest.approx(expected)
-        if not sampled:
-            assert np.isnan([row.gap, row.mean_objective, row.sampling_error]).all()
-            continue
-        priced = row.mean_objective + prices @ (budget * (energy - 1))
-        least = path_bound(scenario, row.seed, prices).mean()
-        assert row.gap == pytest.approx(priced / least - 1, rel=1e-9)
+        if sampled and not fields:
+            priced = row.mean_objective + prices @ (budget * (energy - 1))
+            least = path_bound(scenario, row.seed, prices).mean()
+            assert row.gap == pytest.approx(priced / least - 1, rel=1e-9)
+        else:
+            assert np.isnan(row.gap)
+        assert row.outcome_gap > 0
 
 
 def test_summarise__accuracy_gap_is_of_rounds_until_the_target():
@@ -195,30 +215,3 @@ def test_evaluate__no_account_is_by_the_scenario_of_the_policy(scenario):
     cheat = Middle(scenario.replace(mu=3.0, nu=1e4, num_rounds=7), **made_up)
     honest, other = (evaluate([one], scenario, [0, 1]) for one in (Middle(scenario), cheat))
     pd.testing.assert_frame_equal(honest, other, check_exact=True)
-
-
-@pytest.mark.parametrize("name", ["lroa", "best-channel:static", "opportunistic"])
-def test_evaluate__asks_available_devices_alone_for_their_share(name, scenario):
-    system = scenario.replace(availability=np.linspace(0.2, 1.0, 12))
-    (row,) = evaluate([make_policy(name, system)], system, [3], gaps=False).itertuples()
-    policy = make_policy(name, system)
-    env = gym.make("FLEdge-v0", scenario=system)
-    observation, _ = env.reset(seed=3)
-    w = system.weights
-    size = system.cohort_size
-    rounds = system.num_rounds
-    asked, fair, weights, times = np.zeros((4, 12))
-    for _ in range(rounds):
-        decision = policy.decide(observation)
-        observation, *_, info = env.step(decision)
-        policy.feedback(info)
-        there = w * info["available"]
-        for device in np.flatnonzero(there):
-            share = w[device] / there.sum()
-            asked[device] += min(size * share, 1)
-            fair[device] += share if decision.q is None else w[device]
-        weights += contributions(decision, info, system).weight
-        times[list(set(info["cohort"][info["cohort"] >= 0].tolist()))] += 1
-    ratios = times / np.minimum(asked, rounds * size * w), weights / np.minimum(fair, rounds * w)
-    assert row.least_participation == pytest.approx(ratios[0].min())
-    assert row.influence == pytest.approx(ratios[1].min())

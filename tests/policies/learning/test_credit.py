@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import Allocation, Scenario, lyapunov, physics, with_tiers
+from fl_edge_env import Allocation, Scenario, lyapunov, physics
 from fl_edge_env.allocation import decode_action
 from policies.learning.credit import difference_reward
+from tests.fl_edge_env.test_round import random_system
 from tests.support import ANY_SEED
 
 
@@ -24,11 +24,7 @@ def expected_difference(gain, queue, decision, scenario: Scenario, there):
 
     def reward(f, p, q) -> float:
         time, energy, _ = physics.by_deadline(gain, f, p, scenario)
-        penalty = lyapunov.latency(time, q, scenario)
-        penalty += scenario.lambda_ * np.sum(scenario.weights[there] ** 2 / q[there])
-        taking = 1 - (1 - q) ** scenario.cohort_size
-        excess = taking * energy - scenario.energy_budget_j
-        return float(-(scenario.V * penalty + np.sum(queue * excess)))
+        return -float(lyapunov.objective(time, energy, queue, q, scenario, there))
 
     actual = reward(decision.f, decision.p, decision.q)
     expected = np.zeros(gain.size)
@@ -44,16 +40,16 @@ def expected_difference(gain, queue, decision, scenario: Scenario, there):
     return expected, abs(actual) + scenario.V
 
 
-@given(ANY_SEED, st.integers(1, 9), st.booleans(), st.sampled_from([2.0, 40.0]))
-@pytest.mark.parametrize("latency", ["proxy", "round_time"])
-def test_difference__equals_a_plain_loop(latency, seed, num_devices, drop_out, scale):
-    scenario = with_tiers(
-        Scenario.femnist(num_devices=num_devices, cohort_size=1 + seed % 4, latency=latency),
-        seed=seed,
-    )
-    time, _ = physics.time_and_energy(scenario.mean_gain, scenario.f_mid, scenario.p_mid, scenario)
-    scenario = scenario.replace(deadline_s=(math.inf, float(np.median(time)))[seed // 4 % 2])
+OPTIONS = "availability", "deadline_s", "latency", "local_epochs", "overhead_s"
+
+
+@given(ANY_SEED, st.sets(st.sampled_from(OPTIONS)), st.sampled_from([2.0, 40.0]))
+@pytest.mark.filterwarnings("ignore::UserWarning")  # random systems are odd
+def test_difference__equals_a_plain_loop(seed, options, scale):
     rng = np.random.default_rng(seed)
+    scenario = random_system(rng, options, most=9)
+    num_devices = scenario.num_devices
+    drop_out = "availability" in options
     gain = rng.uniform(0.01, 0.5, (2, num_devices))
     queue = rng.uniform(0, 2, (2, num_devices))
     queue *= scenario.V / (scenario.capacitance * scenario.f_mid**3)  # at which energy matters

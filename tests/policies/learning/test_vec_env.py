@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
-from fl_edge_env.allocation import decode_action
 from fl_edge_env.features import FEATURES, Scaling
 from fl_edge_env.flat import make_flat_vector
 from policies.learning.credit import difference_reward
@@ -49,24 +49,17 @@ def test_devices__are_those_of_single_environments(scenario, credit):
         expected = []
         last = []
         for system, env in enumerate(envs):
-            joint = np.empty((3, 6), dtype=np.float32)
-            for n in range(6):
-                joint[:, n] = action[6 * system + n]  # f, p and q of device n
-            simulator = env.simulator
-            gain = simulator.channel_gain
-            queue = simulator.queue.copy()
-            there = simulator.available
-            allocation = decode_action(joint, scenario, 2.0)
-            if there is not None:
-                there = there.copy()
-                q = np.where(there, allocation.q, 0.0)
-                allocation = replace(allocation, q=q / q.sum())
-            _, team, _, truncated, _ = env.step(joint)
+            joint = action[6 * system : 6 * system + 6].T  # f, p and q
+            gain = env.simulator.channel_gain
+            queue = env.simulator.queue.copy()
+            there = copy.copy(env.simulator.available)
+            _, team, _, truncated, info = env.step(joint)
             assert truncated == (played % 4 == 3)
             if credit == "team":
                 expected += [scaling.reward(team)] * 6
             else:
-                share = difference_reward(gain, queue, allocation, scenario, there)
+                drawn = replace(env.last_decision, q=info.get("q", env.last_decision.q))
+                share = difference_reward(gain, queue, drawn, scenario, there)
                 # In units of the team's reward, times N.
                 unit = scaling.reward(1.0) - scaling.reward(0.0)
                 expected += (6 * unit * share).tolist()

@@ -18,12 +18,7 @@ from fl_edge_env.typing import FloatArray
 
 
 def solve_p2_cvxpy(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    scenario: Scenario,
-    *,
-    outer_iterations: int = 3,
-    inner_iterations: int = 2,
+    channel_gain: FloatArray, queue: FloatArray, scenario: Scenario
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Algorithm 2 with a fixed number of iterations and cvxpy in the inner loop; lambda > 0.
 
@@ -40,10 +35,10 @@ def solve_p2_cvxpy(
         [cp.sum(variable) == 1, variable <= 1],
     )
     q = np.full(num_devices, 1.0 / num_devices)
-    for _ in range(outer_iterations):
+    for _ in range(3):
         f, p = _resources(channel_gain, queue, q, scenario)
         time, energy = physics.time_and_energy(channel_gain, f, p, scenario)
-        for _ in range(inner_iterations):
+        for _ in range(2):
             concave_slope = queue * energy * cohort_size * (1 - q) ** (cohort_size - 1)
             slope_value = scenario.V * time + concave_slope
             error_value = scenario.V * scenario.lambda_ * scenario.weights**2

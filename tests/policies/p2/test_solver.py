@@ -45,24 +45,18 @@ def small_problems(draw):
     return scenario, gain, queue * draw(st.sampled_from([0.0, 1e-6, 1.0, 1e3, 1e9]))
 
 
-def test_best_resources__power_is_exact_at_every_scale():
-    # Theorem 3 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8.
+def test_best_resources__are_exact_at_every_scale():
+    # Theorem 3 in the form ln(1 + x) = (x + A) / (1 + x), for roots from 1e-8 to 1e8, and theorem 2
+    # at the same prices of energy.
     x = np.geomspace(1e-8, 1e8, 33)
-    scenario = Scenario(num_devices=33, cohort_size=1, noise_power_w=1.0, p_min=1e-12, p_max=1e12)
+    wide = {"f_min": 1.0, "f_max": 1e14, "p_min": 1e-12, "p_max": 1e12}
+    scenario = Scenario(num_devices=33, cohort_size=1, noise_power_w=1.0, **wide)
     series = x**2 / 2 - x**3 / 6 + x**4 / 12
     target = np.where(x < 1e-3, series, (1 + x) * np.log1p(x) - x)
     queue = scenario.V / target  # price = Q / V for K = 1, gain 1
-    _, p = best_resources(np.ones(33), queue, np.full(33, 1 / 33), scenario)
+    f, p = best_resources(np.ones(33), queue, np.full(33, 1 / 33), scenario)
     np.testing.assert_allclose(p, x, rtol=1e-9)
-
-
-def test_best_resources__frequency_is_exact_at_every_scale():
-    # Theorem 2 for K = 1, where the price of energy is Q / V.
-    f = np.geomspace(1e-3, 1e13, 49)
-    scenario = Scenario(num_devices=49, cohort_size=1, f_min=1e-4, f_max=1e14)
-    queue = scenario.V / (scenario.capacitance * f**3)
-    result, _ = best_resources(np.ones(49), queue, np.full(49, 1 / 49), scenario)
-    np.testing.assert_allclose(result, f, rtol=4e-15)
+    np.testing.assert_allclose(scenario.capacitance * f**3, target, rtol=2e-14)
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "femnist", "digits"])
@@ -73,16 +67,19 @@ def test_solve_p2__never_above_the_cvxpy_route(preset):
     s = solve_p2(gain, queue, scenario)
     assert s.objective <= reference + 1e-9 * abs(reference)
     assert s.objective == pytest.approx(reference, rel=1e-4)
-    expected = drift_plus_penalty(gain, queue, s.f, s.p, s.q, scenario)
-    assert s.objective == pytest.approx(float(expected), rel=1e-12)
 
 
 @pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize("exact", [False, True])
 def test_solve_p2__batch_equals_single_bit_for_bit(exact):
     scenario = Scenario.digits(mu=1e-3)
-    states = [random_state(scenario, seed) for seed in range(20)]
-    batch = solve_p2(*map(np.stack, zip(*states, strict=True)), scenario, exact=exact)
+    states = [random_state(scenario, seed) for seed in range(6)]
+    given = [np.stack(values) for values in zip(*states, strict=True)]
+    batch = solve_p2(*given, scenario, exact=exact)
+    for (
+        values
+    ) in given:  # the certificate, computed when asked for, is of the state that was solved
+        values *= 2.0
     assert np.all(np.isfinite(batch.lower_bound))
     for seed, state in enumerate(states):
         single = solve_p2(*state, scenario, exact=exact)
@@ -136,6 +133,9 @@ def test_solve_p2__no_valid_decision_is_below_the_bound(problem, exact, seed):
     assert np.all(solution.objective <= (values + 1e-8 * scale)[250:])
     assert solution.lower_bound <= solution.objective + 1e-8 * scale.min()
     assert solution.objective == pytest.approx(float(own), abs=1e-8 * scale.min())
+    error = scenario.V * scenario.lambda_ * np.sum(scenario.weights**2 / solution.q)
+    largest = max(abs(solution.objective), error)
+    assert solution.gap * largest == pytest.approx(solution.objective - solution.lower_bound)
 
 
 def best_on_a_grid(scenario: Scenario, gain, queue) -> float:
@@ -172,19 +172,16 @@ def test_solve_p2__exact_matches_a_global_search(problem):
     assert solution.objective - solution.lower_bound <= 1e-3 * scale
 
 
-@pytest.mark.parametrize("scale", [10, 30, 100])
-def test_solve_p2__exact_leaves_a_local_minimum(scale):
+def test_solve_p2__exact_leaves_a_local_minimum():
     scenario = Scenario(num_devices=2, cohort_size=7, mu=0.1, num_samples=[50.0, 800.0])
     excess = []
     for seed in range(10):
-        gain, queue = random_state(scenario, seed, scale)
-        reference = best_on_a_grid(scenario, gain, queue)
+        state = random_state(scenario, seed, 30)
         descent, exact = (
-            solve_p2(gain, queue, scenario, exact=exact).objective for exact in (False, True)
+            solve_p2(*state, scenario, exact=exact).objective for exact in (False, True)
         )
-        assert exact <= reference + 1e-7 * abs(reference)
-        excess.append((descent - reference) / abs(reference))
-    assert max(excess) > 0.1  # otherwise this says nothing about the other starts
+        excess.append((descent - exact) / abs(exact))
+    assert 0 <= min(excess) < 0.1 < max(excess)
 
 
 def test_solve_p2__paper_variant_ignores_queues_as_printed():
@@ -197,24 +194,3 @@ def test_solve_p2__paper_variant_ignores_queues_as_printed():
     )
     np.testing.assert_array_equal(same[0].q, same[1].q)
     assert other[0].objective < other[1].objective
-
-
-def test_gap__is_relative_to_the_larger_part_of_the_objective():
-    scenario = Scenario.cifar10(num_devices=5)
-    solution = solve_p2(*random_state(scenario, 0), scenario)
-    distance = solution.objective - solution.lower_bound
-    error = scenario.V * scenario.lambda_ * np.sum(scenario.weights**2 / solution.q)
-    assert abs(solution.objective) > 1.1 * error
-    assert distance > 0
-    assert solution.gap == pytest.approx(distance / abs(solution.objective), abs=0)
-
-
-def test_certificate__is_of_the_state_that_was_solved():
-    scenario = Scenario.cifar10(num_devices=5)
-    gains = np.full(5, 0.1)
-    queues = np.full(5, 3.0)
-    solution, same = (solve_p2(gains, queues, scenario) for _ in range(2))
-    wanted = same.gap
-    gains *= 2
-    queues += 1e8
-    assert solution.gap == wanted

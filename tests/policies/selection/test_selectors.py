@@ -17,6 +17,7 @@ from policies.registry import SELECTORS
 from policies.selection import Candidates, Oort, PowerOfChoice, Quickest, Scheduler, Selector
 from policies.selection.sampling import norm_probabilities
 from policies.selection.selector import smallest
+from tests.policies import own_policies
 from tests.support import played
 
 SMALL = Scenario.cifar10(num_devices=7, cohort_size=3, num_rounds=60)
@@ -83,13 +84,13 @@ def test_smallest__names_the_best_of_the_allowed(key, allowed, count):
 
 
 def test_random__gives_equal_shares_and_draws_by_the_seed():
-    scenario = SMALL.replace(num_rounds=2000)
+    scenario = SMALL.replace(num_rounds=500)
     policy = make_policy("random", scenario)
     share = 3 / 7
     cohorts = cohorts_of(policy)
     assert not np.array_equal(cohorts[:60], cohorts_of(make_policy("random", SMALL), seed=1))
     counts = participations(cohorts, scenario)
-    assert np.abs(counts / 2000 - share).max() < 4 * math.sqrt(share * (1 - share) / 2000)
+    assert np.abs(counts / 500 - share).max() < 4 * math.sqrt(share * (1 - share) / 500)
 
 
 @pytest.mark.parametrize("cohort_size", [1, 3, 7, 9])
@@ -111,14 +112,14 @@ def test_best_channel_and_fastest__choose_by_gain_and_by_time():
 
 def test_proportional_fair__a_constant_factor_does_not_matter():
     # Two devices with the same gains but for a factor, told apart by their order alone.
-    scenario = Scenario.cifar10(num_devices=2, cohort_size=1, num_rounds=4000)
+    scenario = Scenario.cifar10(num_devices=2, cohort_size=1, num_rounds=2000)
     selector = started(selection.ProportionalFair(scenario))
     rng = np.random.default_rng(0)
     chosen = np.zeros(2)
-    for number in range(1, 4001):
+    for number in range(1, 2001):
         gain = np.array([1.0, 0.01]) * ExponentialChannel().draw(rng, 1, 2)[0]
         chosen[selector.select(candidates_of(scenario, channel_gain=gain, number=number))] += 1
-    assert abs(chosen[0] / 4000 - 0.5) < 4 * 0.5 / math.sqrt(4000)
+    assert abs(chosen[0] / 2000 - 0.5) < 2 / math.sqrt(2000)
 
 
 @pytest.mark.parametrize("budget", [0.01, 0.06, 0.15, 2.0])
@@ -142,9 +143,6 @@ def test_quickest__takes_the_least_time_within_its_energy(budget):
 
 
 def test_quickest__at_a_large_constant_all_take_turns():
-    policy = make_policy("quickest", SMALL)
-    counts = participations(cohorts_of(policy), SMALL)
-    assert 1 < np.ptp(counts) < 9
     policy = make_policy("quickest", SMALL, catch_up=1e9)
     for window in np.split(cohorts_of(policy)[:56], 8):  # three turns of seven rounds
         assert np.all(participations(window, SMALL) == 3)
@@ -164,21 +162,12 @@ def test_quickest__groups_of_like_devices_take_turns():
     np.testing.assert_allclose(shares, 0.5, atol=0.1)
 
 
-def test_power_of_choice__of_all_takes_the_largest_losses():
-    selector = started(PowerOfChoice(SMALL.replace(num_devices=6)))
-    losses = np.array([0.1, 5.0, 3.0, 0.2, 4.0, 0.3])
-    candidates = candidates_of(selector.scenario)
-    selector.learn({"participants": losses > 0, "local_losses": losses})
-    assert set(selector.select(candidates)) == {1, 4, 2}
-    selector.memory["loss"][0] = np.inf  # as one that never took part
-    assert set(selector.select(candidates)) == {0, 1, 4}
-
-
 def test_power_of_choice__draws_twice_the_cohort_by_the_data():
     samples = np.array([1.0, 2.0, 3.0, 4.0])
     scenario = Scenario.cifar10(num_devices=4, cohort_size=1, num_samples=samples)
     selector = started(PowerOfChoice(scenario))
-    selector.memory["loss"][:] = samples  # so the larger of the two that are drawn
+    # Of the two that are drawn the larger is chosen; the last has never taken part.
+    selector.learn({"participants": samples < 4, "local_losses": samples})
     rng = np.random.default_rng(0)
     draws = [
         selector.select(candidates_of(scenario, _draw=lambda: rng.random(4)))[0]
@@ -219,19 +208,6 @@ def authors_pools(arms, time, present, rounds, percentile, size):
     return (count, {n: odds[n] for n in known}), (size - count, {n: unseen[n] for n in new})
 
 
-def authors_percentile(gained: list[float]) -> float:
-    """T_pref's percentile after rounds with these mean utilities of known participants."""
-    percentile = 30.0
-    for end in range(40, len(gained) + 1, 20):
-        before = sum(gained[end - 40 : end - 20])
-        now = sum(gained[end - 20 : end])
-        if abs(now - before) <= 0.1 * before:
-            percentile = min(percentile + 5, 100)
-        elif abs(now - before) >= 5 * before:
-            percentile = max(percentile - 5, 5)
-    return percentile
-
-
 @pytest.mark.parametrize(("cohort_size", "growth"), [(1, 1.0), (2, 0.1), (9, 1.0), (9, 8.0)])
 def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
     rng = np.random.default_rng(cohort_size)
@@ -240,7 +216,8 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
     selector = started(Oort(scenario))
     selector.learn({"participants": np.zeros(61) > 0, "local_loss_rms": np.zeros(61)})  # a reset
     arms = [(float(count), 0) for count in samples]
-    gained = []
+    gained = []  # mean utilities of known participants
+    percentile = 30  # of T_pref
     for rounds in range(400):
         uniform = rng.random(61)
         time = rng.lognormal(size=61)
@@ -248,13 +225,15 @@ def test_oort__chooses_by_the_formulas_of_its_authors(cohort_size, growth):
         candidates = candidates_of(scenario, time=time, available=there, _draw=lambda u=uniform: u)
         cohort = selector.select(candidates).tolist()
         present = np.flatnonzero(there).tolist()
-        percentile = authors_percentile(gained)
+        if rounds >= 40 and rounds % 20 == 0:
+            before = sum(gained[-40:-20])
+            change = abs(sum(gained[-20:]) - before)
+            if change <= 0.1 * before:
+                percentile = min(percentile + 5, 100)
+            elif change >= 5 * before:
+                percentile = max(percentile - 5, 5)
         expected = set()
-        pools = authors_pools(arms, time, present, rounds, percentile, cohort_size)
-        odds = pools[0][1]
-        if odds:
-            np.testing.assert_allclose(selector.score(candidates)[[*odds]], [*odds.values()])
-        for count, odds in pools:
+        for count, odds in authors_pools(arms, time, present, rounds, percentile, cohort_size):
             # The first to arrive in independent exponential times: by the odds without replacement.
             arrival = {n: -math.log1p(-uniform[n]) / odds[n] for n in odds}
             expected |= set(sorted(arrival, key=arrival.get)[:count])
@@ -299,7 +278,8 @@ def test_optimal_sampling__has_the_least_variance():
     rng = np.random.default_rng(0)
     norm = rng.exponential(size=6)
     q = norm_probabilities(norm)
-    others = rng.dirichlet(np.ones(6), size=500)
+    others = q * rng.lognormal(sigma=0.2, size=(500, 6))
+    others /= others.sum(axis=1, keepdims=True)
     assert np.sum(norm**2 / q) <= np.sum(norm**2 / others, axis=1).min()
     np.testing.assert_allclose(norm_probabilities(np.zeros(4)), 0.25)
 
@@ -324,54 +304,36 @@ def test_scheduler__names_the_training_that_it_needs(name):
         policy.feedback({"energy_spent": np.zeros(7)})
 
 
-def test_scheduler__a_rule_of_ones_own_is_one_method():
-    class Lowest(Selector):
-        def select(self, candidates):
-            return smallest(candidates.queue, candidates.available, 1)
+def test_scheduler__takes_a_rule_of_the_users_own():
+    def fast(gain, _, scenario, *__):
+        return np.broadcast_arrays(scenario.f_max, scenario.p_max, gain)[:2]
 
-    def fast(_, queue, scenario, *__):
-        f, p = np.broadcast_arrays(scenario.f_max, scenario.p_max)
-        return np.broadcast_to(f, queue.shape), np.broadcast_to(p, queue.shape)
-
-    policy = Scheduler(Lowest(SMALL), resources=fast)
-    assert policy.name == "Lowest, fast"
+    policy = Scheduler(own_policies.Last(SMALL), resources=fast)
+    assert policy.name == "Last, fast"
     check_policy(policy)
-    counts = participations(cohorts_of(policy), SMALL)
-    assert counts.max() - counts.min() <= 1  # the lowest energy queue is the one longest unused
 
 
 class Slows(Selector):
-    """Lowers all frequencies as it learns, by methods that it keeps."""
+    """Lowers all frequencies each time that it is asked, by a method that it keeps."""
 
     def __init__(self, scenario):
         super().__init__(scenario)
         self.resources = self.slower
-        self.rounds = [0]
-
-    def learn(self, _):
-        self.rounds[0] += 1
+        self.asked = [0]
 
     def slower(self, gain, *_):
-        f = self.scenario.f_min + (self.scenario.f_max - self.scenario.f_min) / self.rounds[0]
+        self.asked[0] += 1
+        f = self.scenario.f_min + (self.scenario.f_max - self.scenario.f_min) / self.asked[0]
         return f + 0.0 * gain, self.scenario.p_max + 0.0 * gain
 
     def select(self, candidates):
         return smallest(candidates.queue, candidates.available, 1)
 
 
-def test_scheduler__has_a_selector_with_methods_of_its_own():
+def test_scheduler__asks_a_copy_of_the_selector_once_a_round():
     selector = Slows(SMALL)
-    first, second = (played(Scheduler(selector)) for _ in range(2))
-    assert selector.rounds == [0]
-    times = [[info["round_time"] for info in infos] for infos in (first, second)]
+    policies = [Scheduler(selector) for _ in range(2)]
+    times = [[info["round_time"] for info in played(policy)] for policy in policies]
     assert times[0] == times[1]
     assert times[0][-1] > times[0][0]
-
-
-def test_scheduler__asks_a_selector_s_own_rule_once():
-    selector = Quickest(SMALL.replace(num_rounds=5))
-    own = selector.resources
-    asked = []
-    selector.resources = lambda *state: asked.append(state) or own(*state)
-    played(Scheduler(selector))
-    assert len(asked) == 5
+    assert [selector.asked, *(policy.selector.asked for policy in policies)] == [[0], [60], [60]]

@@ -75,23 +75,6 @@ def drift(queue: FloatArray, excess: FloatArray) -> FloatArray:
     return total
 
 
-def drift_plus_penalty(
-    channel_gain: FloatArray,
-    queue: FloatArray,
-    f: FloatArray,
-    p: FloatArray,
-    q: FloatArray,
-    system: System,
-) -> FloatArray:
-    """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...).
-
-    The reward of the round is its negative. Times and energies are cut at the system's deadline, if
-    it has one; P2 itself ignores deadlines.
-    """
-    device_time, device_energy, _ = physics.by_deadline(channel_gain, f, p, system)
-    return objective(device_time, device_energy, queue, q, system)
-
-
 def objective(
     device_time: FloatArray,
     device_energy: FloatArray,

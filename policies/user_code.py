@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -18,8 +17,8 @@ from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
 from policies.global_random import seeded
 
-# Modules by their places, with the content of their files when they were loaded.
-_LOADED: dict[str, tuple[ModuleType, bytes]] = {}
+# Modules by their places.
+_LOADED: dict[str, ModuleType] = {}
 
 
 def is_reference(name: str) -> bool:
@@ -35,14 +34,7 @@ def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> A
     `ValueError` if it is missing, cannot be imported, or `fits` denies that it is a `kind`.
     """
     place, _, wanted = name.rpartition(":")
-    module, content = _load(place)
-    if Path(str(module.__file__)).read_bytes() != content:
-        warnings.warn(
-            f"{place!r} has changed since this process loaded it: restart Python to use its new "
-            "code",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    module = loaded(place)
     if not hasattr(module, wanted):
         known = [name for name, value in vars(module).items() if fits(value)]
         raise ValueError(f"{place!r} has no {wanted!r}{did_you_mean(wanted, known)}")
@@ -83,18 +75,14 @@ def load_places(places: Iterable[str]) -> Exception | None:
     for place in places:
         try:
             with redirect_stdout(None):
-                _load(place)
+                loaded(place)
         except Exception as error:
             failed = error
     return failed
 
 
 def loaded(place: str) -> ModuleType:
-    """The module of a file or module that `load_reference` has loaded."""
-    return _load(place)[0]
-
-
-def _load(place: str) -> tuple[ModuleType, bytes]:
+    """The module of a file, or of the name of a module, which is loaded once."""
     path = user_path(place).resolve()
     name = place
     folder = Path.cwd()
@@ -111,8 +99,8 @@ def _load(place: str) -> tuple[ModuleType, bytes]:
         sys.path.append(str(folder))
     with user_errors(f"cannot import {place!r}"), seeded(0):
         module = importlib.import_module(place) if name == place else _run_file(path, name)
-        _LOADED[known] = module, Path(str(module.__file__)).read_bytes()
-    return _LOADED[known]
+    _LOADED[known] = module
+    return module
 
 
 def _run_file(path: Path, name: str) -> ModuleType:

@@ -25,8 +25,10 @@ from fl_edge_env import (
     FLEdgeEnv,
     MarkovChannel,
     Scenario,
+    physics,
 )
 from fl_edge_env.channels import ChannelModel
+from fl_edge_env.lyapunov import objective
 from fl_edge_env.streams import policy_seed
 from policies import Policy
 from policies.benchmark.records import Record
@@ -52,6 +54,12 @@ def python(code: str, *arguments: str, **options: Any) -> subprocess.CompletedPr
     """Run a program in a process of its own."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def drift_plus_penalty(channel_gain, queue, f, p, q, system) -> np.ndarray:
+    """Objective of P2, ``V (latency + lambda sum w^2/q) + sum Q a``, shape (...)."""
+    device_time, device_energy, _ = physics.by_deadline(channel_gain, f, p, system)
+    return objective(device_time, device_energy, queue, q, system)
 
 
 def chosen(scenario: Scenario, *cohort: int, **more: Any) -> Allocation:

@@ -7,44 +7,31 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Any, get_args
 
 
-class _Command(NamedTuple):
-    options: Any  # read by tyro from the command line; ``--help`` shows its docstring
-    run: Callable[[Any, Console], None]
+def _compare() -> type:
+    """Compare policies, with or without training."""
+    from train_fl.commands.options import CompareOptions
+
+    return CompareOptions
 
 
-def _loader(description: str, name: str, options: str, module: str) -> Callable[[], _Command]:
-    """A function that imports the options of a command; `run` imports the command itself."""
+def _leaderboard() -> type:
+    """Rank schedulers in the settings of a file."""
+    from train_fl.commands.leaderboard import Options
 
-    def load() -> _Command:
-        def run(given: Any, console: Console) -> None:
-            getattr(import_module(f"train_fl.commands.{name}"), name)(given, console)
-
-        return _Command(getattr(import_module(f"train_fl.commands.{module}"), options), run)
-
-    load.__doc__ = description
-    return load
+    return Options
 
 
-_COMMANDS: dict[str, Callable[[], _Command]] = {
-    "compare": _loader(
-        "Compare policies, with or without training.", "compare", "CompareOptions", "options"
-    ),
-    "leaderboard": _loader(
-        "Rank schedulers in the settings of a file.", "leaderboard", "Options", "leaderboard"
-    ),
-}
+# Functions that import the options of a command, which tyro reads; their docstrings are its help.
+_COMMANDS = {"compare": _compare, "leaderboard": _leaderboard}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -152,7 +139,7 @@ def _run(given: Sequence[str]) -> None:
         print(f"error: command must be one of {commands}, got {given[0]!r}{meant}", file=sys.stderr)
         sys.exit(2)
     # Only the name, so that the other commands need not be imported.
-    chosen = tyro.extras.subcommand_cli_from_dict(
+    kind = tyro.extras.subcommand_cli_from_dict(
         _COMMANDS,
         prog="fl-edge",
         description="FLEdge: a benchmark for federated learning at the wireless edge.\n\n"
@@ -165,16 +152,17 @@ def _run(given: Sequence[str]) -> None:
         if flag != "--set" and flags.count(flag) > 1:
             print(f"error: {flag} is given twice: give all its values once", file=sys.stderr)
             sys.exit(2)
-    options = parse(chosen, given[1:], f"fl-edge {given[0]}")
+    name = given[0]
+    options = parse(kind, given[1:], f"fl-edge {name}")
 
     from train_fl.commands.console import errors_in_one_line, output_console
 
     console = output_console()
     with errors_in_one_line():
-        chosen.run(options, console)
+        getattr(import_module(f"train_fl.commands.{name}"), name)(options, console)
 
 
-def parse(command: _Command, given: Sequence[str], program: str | None = None) -> Any:
+def parse(kind: type, given: Sequence[str], program: str | None = None) -> Any:
     """The options of a command, read from words of the command line."""
     import tyro
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -187,13 +175,13 @@ def parse(command: _Command, given: Sequence[str], program: str | None = None) -
         kinds = get_args(info.type)
         if NoneType not in kinds:
             return None
-        (kind,) = (each for each in kinds if each is not NoneType)
-        inner = registry.get_primitive_spec(PrimitiveTypeInfo.make(kind, info.markers))
+        (other,) = (each for each in kinds if each is not NoneType)
+        inner = registry.get_primitive_spec(PrimitiveTypeInfo.make(other, info.markers))
         assert isinstance(inner, PrimitiveConstructorSpec)
         return replace(inner, is_instance=lambda _: True, str_from_instance=lambda _: [])
 
     return tyro.cli(
-        command.options,
+        kind,
         prog=program,
         args=given,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),

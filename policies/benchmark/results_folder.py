@@ -27,6 +27,7 @@ from policies.benchmark.stored import fledge_hash
 if TYPE_CHECKING:
     import pandas as pd
 
+_CONFIG = "config.json"
 _LONGEST_NAME = 100
 # The models are the only results in a folder of their own.
 _OURS = re.compile(r"[\w-]+\.\w+|models/[\w.+-]+\*-seed-\*\.pt")
@@ -38,7 +39,6 @@ class Kind:
 
     name: str
     results: tuple[str, ...]
-    config: str = "config.json"
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def claimed(
         by another command.
     """
     given = plain(given)
-    path = folder / kind.config
+    path = folder / _CONFIG
     config = {
         "experiment": kind.name,
         "command": ["python", *sys.argv],
@@ -86,7 +86,7 @@ def claimed(
                         lock.unlink()
                     raise
             # The user's code may have changed, and finished runs are kept by their keys.
-            _remove(folder, [*kind.results, *_results(old)])
+            _remove(folder, [*kind.results, *old.get("results", [])])
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
@@ -98,18 +98,12 @@ def claimed(
         ) from None
 
 
-def _results(old: Mapping[str, Any]) -> list[str]:
-    """The results of a stored configuration, perhaps of another kind and edited by hand."""
-    stored = old.get("results")
-    if not isinstance(stored, list):
-        return []
-    # Names of files in this folder, and no patterns but ours.
-    return [each for each in stored if isinstance(each, str) and _OURS.fullmatch(each)]
-
-
 def _remove(folder: Path, patterns: Iterable[str]) -> None:
-    for path in {path for pattern in patterns for path in folder.glob(pattern)}:
-        path.unlink()
+    """Remove files by their names or patterns, but none outside of the folder."""
+    for pattern in dict.fromkeys(patterns):
+        if _OURS.fullmatch(pattern):
+            for path in folder.glob(pattern):
+                path.unlink()
 
 
 def _stored(path: Path) -> dict[str, Any]:
@@ -125,7 +119,7 @@ def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str,
     """Reject a folder that holds results of other options, or unrelated files of these names."""
     instead = "give another folder with --out, or replace its results with --overwrite"
     if not old:
-        patterns = (kind.config, *kind.results)
+        patterns = (_CONFIG, *kind.results)
         found = [path for pattern in patterns for path in folder.glob(pattern)]
         if found:
             name = found[0].relative_to(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
@@ -220,17 +219,13 @@ def _check_sent(planned: Sequence[PlannedRun]) -> None:
 
 def _copy_models(planned: Sequence[PlannedRun], models: Path) -> None:
     """Copy the final models of runs to a folder, under the policies' names."""
-    titles: dict[str, str] = {}  # by their names as files
     for each in planned:
         run = each.run
         model = each.model
         if model is None or not isinstance(run, Run) or not model.exists():
             continue
         models.mkdir(exist_ok=True)
-        name = file_name(run.title)
-        if titles.setdefault(name, run.title) != run.title:
-            name += f"-{hashlib.sha256(run.title.encode()).hexdigest()[:8]}"
-        shutil.copyfile(model, models / f"{name}-seed-{run.seeds[0]}.pt")
+        shutil.copyfile(model, models / f"{file_name(run.title)}-seed-{run.seeds[0]}.pt")
 
 
 def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
@@ -303,22 +298,6 @@ def _signals_of_workers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _sigterm_blocked() -> Iterator[None]:
-    """Let processes that start in the block never get SIGTERM, which some systems send to all.
-
-    Ray ends this process as soon as it misses one of its own, before a word can be said.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _on_ray(planned: list[PlannedRun], workers: int) -> Iterator[_Outcome]:
     # joblib's backend for Ray returns no result before all runs have finished.
     if find_spec("ray") is None:
@@ -329,7 +308,7 @@ def _on_ray(planned: list[PlannedRun], workers: int) -> Iterator[_Outcome]:
     import ray
     from ray.exceptions import OutOfMemoryError, RayError, WorkerCrashedError
 
-    with _signals_of_workers(), _sigterm_blocked():
+    with _signals_of_workers():
         address = os.environ.get("RAY_ADDRESS")
         if not address:
             # "local": never join a cluster that already runs on this machine.

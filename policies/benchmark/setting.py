@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +18,6 @@ from policies.check_policy import beyond_seeds
 
 # Most numbers in an array of a batch, which has one for each seed and device.
 _BATCH_NUMBERS = 1 << 20
-_MOST_SEEDS = 1_000_000
 # In which a policy's decisions are compared: more than most need to warm up.
 _ROUNDS = 50
 
@@ -123,12 +121,6 @@ def _seeds(seeds: object) -> list[int]:
     """`seeds` as a list; `ValueError` unless they are one or more distinct integers >= 0."""
     if is_integer(seeds):
         raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
-    try:
-        number = len(seeds) if isinstance(seeds, Sized) else 0
-    except OverflowError:  # a range of more than 2^63
-        number = sys.maxsize
-    if number > _MOST_SEEDS:
-        raise ValueError(f"seeds must be at most {_MOST_SEEDS:,}, got {number:,}")
     given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
     whole = all(is_integer(seed) and seed >= 0 for seed in given)
     if not whole or not 0 < len(given) == len(set(given)):

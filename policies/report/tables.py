@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -94,7 +93,7 @@ def comparison_table(
     if hidden:
         needed = _width(_table(whole))
         reading += f" COLUMNS={needed} shows {hidden} more column{'s' * (hidden > 1)}."
-    return _table(texts), [*_notes(comparison, texts, width), reading]
+    return _table(texts), [*_notes(comparison, texts), reading]
 
 
 def _width(table: Table) -> int:
@@ -120,18 +119,11 @@ def _table(texts: TableTexts) -> Table:
     return table
 
 
-def _notes(comparison: Comparison, texts: TableTexts, width: int) -> list[str]:
-    """The reasons of policies that are not ok, as many as fit, and what the runs cannot show."""
+def _notes(comparison: Comparison, texts: TableTexts) -> list[str]:
+    """The reasons of policies that are not ok, and what the runs cannot show."""
     runs = dict(by_policy(comparison.summary))
     bad = [f"{name}: {runs[name]['status_reason'].iloc[0]}." for name in texts.names[texts.good :]]
-    for shown in range(len(bad), -1, -1):
-        left = len(bad) - shown
-        whose = f" for {left} more" if shown else ""
-        rest = [f"Reasons{whose}: status_reason in summary.csv."] if left else []
-        notes = [*bad[:shown], *rest, *comparison.notes.splitlines()]
-        if sum(len(textwrap.wrap(note, width)) for note in notes) <= _MOST_NOTES:
-            break
-    return notes
+    return [*bad, *comparison.notes.splitlines()]
 
 
 def not_run(comparison: Comparison) -> list[str]:

@@ -9,8 +9,8 @@ from scipy import stats
 from fl_edge_env import CellChannel, Scenario, lyapunov, physics, with_tiers
 from fl_edge_env.features import Scaling
 from fl_edge_env.flat_view import FlatView
-from fl_edge_env.lyapunov import drift_plus_penalty
 from policies.p2 import best_resources
+from tests.support import drift_plus_penalty
 
 # Devices that differ in their hardware and their data.
 MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3, num_rounds=5))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fl_edge_env.files import as_value_error
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, relative_interval
 from policies.benchmark.results_folder import write_text
@@ -77,10 +78,8 @@ def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> list[i
     """Seeds from a given first one, or from one that is drawn once for a folder and kept in it."""
     file = folder / _SEED_FILE
     if first is None and file.exists():
-        kept = file.read_text(encoding="utf-8").strip()
-        if not kept.isdecimal():
-            raise ValueError(f"{str(file)!r} must hold a seed, got {kept!r}: remove it")
-        first = int(kept)
+        with as_value_error(f"{str(file)!r} must hold a seed: "):
+            first = int(file.read_text(encoding="utf-8"))
     if first is None:
         first = int(stored["seed"].max()) + 1 + secrets.randbelow(_MOST_SEED)
         write_text(file, f"{first}\n")

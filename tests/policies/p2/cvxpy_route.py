@@ -12,9 +12,10 @@ import cvxpy as cp
 import numpy as np
 from scipy.special import lambertw
 
-from fl_edge_env import lyapunov, physics
+from fl_edge_env import physics
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import FloatArray
+from tests.support import drift_plus_penalty
 
 
 def solve_p2_cvxpy(
@@ -52,7 +53,7 @@ def solve_p2_cvxpy(
     f, p = _resources(channel_gain, queue, q, scenario)
     # P2's, whatever the scenario counts.
     system = scenario.replace(latency="proxy", deadline_s=math.inf)
-    objective = lyapunov.drift_plus_penalty(channel_gain, queue, f, p, q, system)
+    objective = drift_plus_penalty(channel_gain, queue, f, p, q, system)
     return f, p, q, float(objective)
 
 

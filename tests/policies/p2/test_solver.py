@@ -12,11 +12,10 @@ from scipy import optimize
 from scipy.special import softmax
 
 from fl_edge_env import Scenario, Simulator
-from fl_edge_env.lyapunov import drift_plus_penalty
 from policies import LROA
 from policies.p2 import best_resources, solve_p2
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
-from tests.support import ANY_SEED
+from tests.support import ANY_SEED, drift_plus_penalty
 
 
 def random_state(scenario: Scenario, seed: int, scale: float = 1.0):

@@ -72,7 +72,9 @@ def victims(share, number):
 
 SLOW = np.arange(20) >= 10  # see `scenario`
 PLANS = {
+    "honest": lambda *_: (1.0, 1.0),
     "all budgets 2.9 % larger": lambda *_: (1.0, 1.029),
+    "all budgets 20 % larger": lambda *_: (1.0, 1.2),
     "empty places and larger budgets": lambda *_: (0.915, 1.07),
     "budgets drawn for each run": lambda order, _: (
         1.0,
@@ -89,14 +91,15 @@ PLANS = {
 
 
 def test_ranks__cannot_be_bought(scenario):
-    policies = [Opportunistic(scenario), *(Bent(scenario, *plan) for plan in PLANS.items())]
+    policies = [Bent(scenario, *plan) for plan in PLANS.items()]
     runs = evaluate(policies, scenario, SEEDS, gaps=False).set_index("policy")
-    times = runs["priced_time"].groupby("policy").mean()
+    times = runs.groupby("policy")[["total_time", "priced_time"]].mean()
+    relative = times / times.loc["honest"]
     ok = runs["status"].groupby("policy").first() == "ok"
-    assert ok["Opportunistic"]
-    assert times[ok].min() > 0.99 * times["Opportunistic"]
+    assert ok["honest"]
+    assert relative["priced_time"].min() > 0.995
     # Some are shorter, and some lose their status.
-    assert runs["total_time"].groupby("policy").mean().min() < 0.99 * times["Opportunistic"]
+    assert relative["total_time"].min() < 0.95
     assert 0 < (~ok).sum() < len(PLANS)
 
 

@@ -53,7 +53,8 @@ def learned(scenario: Scenario, rng: np.random.Generator) -> tuple[DivFL, np.nda
 
 
 def test_divfl__chooses_among_those_there_with_f_and_p_of_uni_s(rng):
-    scenario = Scenario(num_devices=6, cohort_size=3, availability=0.5)
+    system = {"num_devices": 6, "cohort_size": 3, "energy_budget_j": 120.0}
+    scenario = Scenario.femnist(availability=0.5, **system)
     policy, distance = learned(scenario, rng)
     there = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0]])
     seen = observation(scenario, 3) | {"available": there.astype(float)}

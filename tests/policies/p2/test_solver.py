@@ -98,17 +98,6 @@ def test_certificate__closes_in_all_rounds_of_default_scenarios(preset):
         assert -1e-12 <= np.max(policy.solution.gap) <= 1e-6
 
 
-@pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
-def test_certificate__closes_where_one_device_has_most_of_q():
-    # The dual of the whole problem leaves 12 to 14 % here.
-    scenario = Scenario.digits(num_devices=20)
-    for seed in range(5):
-        gain, queue = random_state(scenario, seed)
-        solution = solve_p2(gain, np.full(20, 30 * queue.mean()), scenario, exact=True)
-        assert solution.q.max() > 0.5
-        assert 0 <= solution.gap <= 3e-4
-
-
 @given(small_problems(), st.booleans(), ANY_SEED)
 def test_solve_p2__no_valid_decision_is_below_the_bound(problem, exact, seed):
     scenario, gain, queue = problem

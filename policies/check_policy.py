@@ -65,25 +65,19 @@ def beyond_seeds(policy: Policy, rounds: int = _ROUNDS) -> str:
 
     Plays the policy itself, which `reset` must return to its first state.
     """
-    with seeded(0):
-        batch = _episode(policy, _SEEDS, rounds)
-    with seeded(0):
-        again = _episode(policy, _SEEDS, rounds)
-    if not _same(again, batch):
+    batch = _episode(policy, _SEEDS, rounds)
+    if not _same(_episode(policy, _SEEDS, rounds), batch):
         return (
             "decides differently in a second episode with the same seeds: reset must clear the "
             "state of earlier episodes and restart random generators from the seed"
         )
-    with seeded(1):
-        other = _episode(policy, _SEEDS, rounds)
-    if not _same(other, batch):
+    if not _same(_episode(policy, _SEEDS, rounds, entropy=1), batch):
         return (
             "draws random numbers that its seed does not determine: create a "
             "numpy.random.Generator from the seed in reset"
         )
     for index, seed in enumerate(_SEEDS):
-        with seeded(0):
-            alone = _episode(policy, (seed,), rounds)
+        alone = _episode(policy, (seed,), rounds)
         part = [{k: v[index : index + 1] for k, v in one.items()} for one in batch]
         if not _same(alone, part, tolerance=_ROUNDING):
             return (
@@ -94,9 +88,17 @@ def beyond_seeds(policy: Policy, rounds: int = _ROUNDS) -> str:
 
 
 def _episode(
-    policy: Policy, seeds: Sequence[int], rounds: int = _ROUNDS
+    policy: Policy, seeds: Sequence[int], rounds: int, *, entropy: int = 0
 ) -> list[dict[str, FloatArray]]:
-    """Play some rounds with read-only inputs of the policy; return its decisions by field."""
+    """Play some rounds with read-only inputs of the policy; return its decisions by field.
+
+    `entropy` seeds the global generators.
+    """
+    with seeded(entropy):
+        return _decisions(policy, seeds, rounds)
+
+
+def _decisions(policy: Policy, seeds: Sequence[int], rounds: int) -> list[dict[str, FloatArray]]:
     env = FLEdgeVectorEnv(len(seeds), policy.scenario.replace(num_rounds=rounds + 1))
     observation, info = env.reset(seed=list(seeds))
     policy.reset([policy_seed(seed) for seed in seeds])

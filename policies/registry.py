@@ -133,13 +133,7 @@ def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Polic
     """The agent of ``"predict"`` with a model, ``"predict:agent.zip"`` or ``"agent.zip"``."""
     from policies.agents import PredictPolicy
 
-    path = "" if name == "predict" else name.removeprefix("predict:")
-    if bool(path) == ("model" in options):
-        given = options.get("model")
-        raise ValueError(
-            'policy "predict" needs either a model or a path, as in predict:agent.zip, '
-            f"got {name!r} with model={given!r}"
-        )
-    options = ({"model": path} if path else {}) | options
+    if name != "predict":
+        options = options | {"model": name.removeprefix("predict:")}
     _check_options("predict", PredictPolicy, options)
     return PredictPolicy(scenario, **options)

@@ -66,19 +66,11 @@ def loaded_places() -> list[str]:
     return [*_LOADED]
 
 
-def load_places(places: Iterable[str]) -> Exception | None:
-    """Load them in another process, before it gets objects of their classes.
-
-    Output is not shown again. Returns the last error, which matters only to runs that use its file.
-    """
-    failed = None
+def load_places(places: Iterable[str]) -> None:
+    """Load them in another process, before it gets objects of their classes; prints nothing."""
     for place in places:
-        try:
-            with redirect_stdout(None):
-                loaded(place)
-        except Exception as error:
-            failed = error
-    return failed
+        with redirect_stdout(None):
+            loaded(place)
 
 
 def loaded(place: str) -> ModuleType:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions, in_time
@@ -27,11 +26,6 @@ LEAST_CHOSEN = 0.95
 LEAST_FILLED = 0.9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
-
-
-def seed_column(seeds: Sequence[int]) -> NDArray[Any]:
-    """Seeds for a table: 64-bit integers, or Python's if one is larger."""
-    return np.array(seeds, dtype=np.int64 if max(seeds) < 2**63 else object)
 
 
 class DeviceAccounts(NamedTuple):
@@ -113,22 +107,23 @@ class Record(NamedTuple):
 
 @dataclass
 class _Sums:
-    """Sums over the rounds so far for each run and device, shape (S, N), and for each run, (S,)."""
+    """Sums over the rounds so far, for each run and device, shape (S, N), if no other is given."""
 
-    shape: tuple[int, int]
+    filled: FloatArray  # fractions of the cohort, (S,)
+    expected: FloatArray  # energy [J]
+    spent: FloatArray  # energy [J]
+    participations: FloatArray
+    counted: FloatArray  # participations, fewer for small weights
+    drawn: FloatArray
+    fair: FloatArray
+    influence: FloatArray
+    by_data: FloatArray  # the fair influence
     chosen: int = 0  # rounds with a chosen cohort
 
-    def __post_init__(self) -> None:
-        runs, devices = self.shape
-        self.expected = np.zeros((runs, devices))  # energy [J]
-        self.spent = np.zeros((runs, devices))  # energy [J]
-        self.participations = np.zeros((runs, devices))
-        self.counted = np.zeros((runs, devices))  # participations, fewer for small weights
-        self.drawn = np.zeros((runs, devices))
-        self.fair = np.zeros((runs, devices))
-        self.influence = np.zeros((runs, devices))
-        self.by_data = np.zeros((runs, devices))  # the fair influence
-        self.filled = np.zeros(runs)  # fractions of the cohort
+    @classmethod
+    def zero(cls, runs: int, devices: int) -> _Sums:
+        """Sums before the first round."""
+        return cls(np.zeros(runs), *np.zeros((8, runs, devices)))
 
 
 class Recorder:
@@ -138,7 +133,7 @@ class Recorder:
         self._scenario = scenario
         self._target = participation_target(scenario)
         self._shares = _shares(scenario, np.ones(scenario.num_devices, dtype=np.bool_))
-        self._sums = _Sums((len(seeds), scenario.num_devices))
+        self._sums = _Sums.zero(len(seeds), scenario.num_devices)
         self._seeds = seeds
         self._columns: dict[str, FloatArray] = {}  # (num_rounds, seeds)
         self.num_rounds = 0
@@ -268,7 +263,7 @@ class Recorder:
     def table(self) -> pd.DataFrame:
         """The rounds so far."""
         index = {
-            "seed": np.repeat(seed_column(self._seeds), self.num_rounds),
+            "seed": np.repeat(self._seeds, self.num_rounds),
             "round": np.tile(np.arange(1, self.num_rounds + 1), len(self._seeds)),
         }
         columns = {

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,7 @@ def claimed(
                         lock.unlink()
                     raise
             # The user's code may have changed, and finished runs are kept by their keys.
-            _remove(folder, [*kind.results, *old.get("results", [])])
+            _remove(folder, [*kind.results, *old.get("results", ())])
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
@@ -108,9 +107,9 @@ def _remove(folder: Path, patterns: Iterable[str]) -> None:
 
 def _stored(path: Path) -> dict[str, Any]:
     """The stored configuration of an experiment, empty if there is none."""
-    with suppress(OSError, ValueError, AttributeError, RecursionError):
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(config.get("experiment"), str) and isinstance(config.get("options"), dict):
+    with suppress(OSError, ValueError):
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(config, dict) and {"experiment", "options", "results"} <= config.keys():
             return config
     return {}
 
@@ -181,7 +180,7 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, (Path, date, time)):  # TOML has dates
+    if isinstance(value, Path):
         return str(value)
     return "inf" if value == math.inf else value
 
@@ -195,18 +194,12 @@ def _version(package: str) -> str | None:
 
 def _git_commit() -> str | None:
     """The commit of this checkout, marked ``-dirty`` if files differ; None outside git."""
-    here = Path(__file__)
-    # An installed copy may lie in another project's checkout, which does not track its files.
-    known = ["git", "ls-files", "--error-unmatch", here.name]
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        for command in (known, describe):
-            result = subprocess.run(
-                command, cwd=here.parent, capture_output=True, text=True, check=True
-            )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return result.stdout.strip()
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(
+            describe, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL, text=True
+        ).strip()
+    return None
 
 
 def write_text(path: Path, text: str) -> None:

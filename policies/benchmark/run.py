@@ -18,7 +18,7 @@ from policies.base import Policy
 from policies.benchmark.bounds import Prices, outcome_path_bound, path_bound
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.play import play
-from policies.benchmark.records import Record, seed_column
+from policies.benchmark.records import Record
 from policies.benchmark.stored import code_hash, key_of, own_code, values_hash
 from policies.global_random import seeded
 from policies.registry import POLICIES, make_policy
@@ -181,7 +181,7 @@ class BoundRun:
         assert energy is not None  # as the setting has bounds
         with announced("computing the bounds of an episode", self.scenario):
             columns = {
-                "seed": seed_column([self.seed] * rounds),
+                "seed": np.full(rounds, self.seed),
                 "round": np.arange(1, rounds + 1),
                 "bound": path_bound(self.scenario, self.seed, energy),
                 "outcome_bound": outcome_path_bound(self.scenario, self.seed, self.prices.outcome),

@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -24,7 +23,7 @@ import joblib
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fl_edge_env.checks import integer_at_least, one_of
+from fl_edge_env.checks import integer_at_least
 from fl_edge_env.files import file_name, reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.records import Record
@@ -32,8 +31,6 @@ from policies.benchmark.run import AnyRun, Run
 from policies.benchmark.stored import fledge_hash, load_record, save_record
 from policies.user_code import load_places, loaded_places
 from policies.user_files import is_user_file
-
-BACKENDS = "processes", "ray"
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def play_runs(
     Raises
     ------
     ValueError
-        If `workers`, `backend` or `checkpoint_every` is wrong, the folder cannot be written, or a
+        If `workers` or `checkpoint_every` is wrong, the folder cannot be written, or a
         given policy cannot be sent to another process.
     ModuleNotFoundError
         If `backend` is ``"ray"`` and Ray is not installed.
@@ -143,7 +140,7 @@ def play_runs(
     WorkerKilledError
         If the operating system killed a worker; finished runs are kept.
     """
-    check_runner(workers, backend, checkpoint_every)
+    check_runner(workers, checkpoint_every)
     if folder is not None:
         folder = writable_folder(folder).resolve()
     planned = [
@@ -228,10 +225,9 @@ def _copy_models(planned: Sequence[PlannedRun], models: Path) -> None:
         shutil.copyfile(model, models / f"{file_name(run.title)}-seed-{run.seeds[0]}.pt")
 
 
-def check_runner(workers: int, backend: str, checkpoint_every: int) -> None:
+def check_runner(workers: int, checkpoint_every: int) -> None:
     """Raise `ValueError` if `play_runs` would reject one of these."""
     integer_at_least(1, "workers", workers)
-    one_of("backend", backend, BACKENDS)
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
@@ -300,27 +296,16 @@ def _signals_of_workers() -> Iterator[None]:
 
 def _on_ray(planned: list[PlannedRun], workers: int) -> Iterator[_Outcome]:
     # joblib's backend for Ray returns no result before all runs have finished.
-    if find_spec("ray") is None:
-        raise ModuleNotFoundError(
-            "backend 'ray' needs the package ray: install the extra `cluster`, "
-            'for example by pip install -e ".[cluster]"'
-        )
     import ray
-    from ray.exceptions import OutOfMemoryError, RayError, WorkerCrashedError
+    from ray.exceptions import OutOfMemoryError, WorkerCrashedError
 
     with _signals_of_workers():
         address = os.environ.get("RAY_ADDRESS")
-        if not address:
+        if address:
+            ray.init(address=address, log_to_driver=False)
+        else:
             # "local": never join a cluster that already runs on this machine.
             ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
-        else:
-            try:
-                ray.init(address=address, log_to_driver=False)
-            except (ConnectionError, ValueError, RayError) as error:
-                raise ConnectionError(
-                    f"cannot join the Ray cluster at RAY_ADDRESS={address}: {reason(error)}. If it "
-                    "wants a token, set RAY_AUTH_MODE=token here and on each of its machines"
-                ) from None
     remote: Any = ray.remote  # its type stubs lack keywords
     variables = {
         "NUMBA_NUM_THREADS": "1",  # as with joblib, one core a run
@@ -351,11 +336,11 @@ def _sent(planned: Sequence[PlannedRun]) -> Iterator[tuple[int, bytes, list[str]
 
 def _play_sent(index: int, sent: bytes, places: list[str]) -> _Outcome:
     """Play a pickled run, in a process that loads the user's files first."""
-    failed = load_places(places)
     try:
+        load_places(places)
         planned = cloudpickle.loads(sent)
     except Exception as error:
-        return index, _failure_of(failed or error), False
+        return index, _failure_of(error), False
     return _play(planned)
 
 

@@ -118,13 +118,13 @@ def _check_target(target_accuracy: object) -> None:
 
 
 def _seeds(seeds: object) -> list[int]:
-    """`seeds` as a list; `ValueError` unless they are one or more distinct integers >= 0."""
+    """`seeds` as a list; `ValueError` unless they are distinct integers of at least zero."""
     if is_integer(seeds):
         raise ValueError(f"seeds must be a sequence, got {seeds!r}: use range({seeds!r}) or [...]")
     given: list[Any] = list(seeds) if isinstance(seeds, Iterable) else [seeds]
-    whole = all(is_integer(seed) and seed >= 0 for seed in given)
+    whole = all(is_integer(seed) and 0 <= seed < 2**63 for seed in given)
     if not whole or not 0 < len(given) == len(set(given)):
-        raise ValueError(f"seeds must be one or more distinct integers >= 0, got {given}")
+        raise ValueError(f"seeds must be one or more distinct integers from 0 to 2^63, got {given}")
     return [int(seed) for seed in given]
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from fl_edge_env.files import atomic_path
 from policies.base import Policy
-from policies.benchmark.records import DeviceAccounts, Record, seed_column
+from policies.benchmark.records import DeviceAccounts, Record
 from policies.user_code import is_reference, loaded
 from policies.user_files import PACKAGES, is_user_module, sources
 
@@ -102,7 +102,6 @@ def save_record(record: Record, path: Path) -> None:
     columns: dict[str, Any] = {
         f"rounds.{name}": record.rounds[name].to_numpy() for name in record.rounds
     }
-    columns["rounds.seed"] = columns["rounds.seed"].astype(str)  # of any size
     if record.accounts is not None:
         columns |= {f"accounts.{n}": value for n, value in record.accounts._asdict().items()}
     with atomic_path(path) as temporary:
@@ -122,8 +121,7 @@ def load_record(path: Path, model: Path | None = None) -> Record | None:
         for name, values in columns.items():
             part, _, column = name.partition(".")
             parts[part][column] = values
-        rounds = pd.DataFrame(parts["rounds"])
-        rounds["seed"] = seed_column([int(seed) for seed in rounds["seed"]])
-        return Record(rounds, DeviceAccounts(**parts["accounts"]) if parts["accounts"] else None)
+        accounts = DeviceAccounts(**parts["accounts"]) if parts["accounts"] else None
+        return Record(pd.DataFrame(parts["rounds"]), accounts)
     except Exception:  # a damaged file can raise anything
         return None

@@ -26,7 +26,6 @@ from policies.report.ranking import is_ok, ranked, ranked_overall, ranking_colum
 
 # The number of columns that a table always shows, however narrow the terminal.
 _LEAST_COLUMNS = 4
-_MOST_NOTES = 3  # lines below a table
 # With fewer seeds a table lists the values: an interval would say nothing.
 LEAST_SEEDS = 3
 

@@ -16,7 +16,7 @@ from policies.benchmark.runner import RunsFailedError, WorkerKilledError, is_int
 from policies.solvers.waits import console_options
 
 # The extras that install packages whose import error names no remedy.
-_EXTRAS = {"stable_baselines3": "rl", "torch": "train"}
+_EXTRAS = {"ray": "cluster", "stable_baselines3": "rl", "torch": "train"}
 
 
 @contextmanager

@@ -153,9 +153,4 @@ def _policy_spec(entry: object, where: str) -> PolicySpec:
             f"{where}: a scheduler must be a name or a table with a name, got {entry!r}"
         )
     options = {key: value for key, value in entry.items() if key not in ("name", "label")}
-    if "scenario" in options:
-        raise ValueError(f"{where}: remove the scenario, which is the setting's, from {entry!r}")
-    label = entry.get("label")
-    if label is not None and not is_line(label):
-        raise ValueError(f"{where}: a label must be a string of one line, got {label!r}")
-    return PolicySpec(entry["name"], options, label)
+    return PolicySpec(entry["name"], options, entry.get("label"))

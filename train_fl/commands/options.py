@@ -56,7 +56,7 @@ class RunOptions:
 
         # By default, all processors that this process may use.
         workers = joblib.cpu_count() if self.workers is None else self.workers
-        check_runner(workers, self.backend, self.checkpoint_every)
+        check_runner(workers, self.checkpoint_every)
         return {
             "workers": workers,
             "backend": self.backend,

@@ -118,10 +118,8 @@ def test_folder__that_holds_anything_else_is_refused(call, tmp_path, monkeypatch
     assert kept == {"agent.pt", "pretrained-seed-7.pt"}
 
 
-@pytest.mark.parametrize(
-    "edited", [5, ["*", "..", "", "records/*.npz", "models/*.pt", 3.5, ["a.csv"]]]
-)
-def test_folder__an_edited_configuration_removes_nothing_else(call, tmp_path, edited):
+def test_folder__an_edited_configuration_removes_nothing_else(call, tmp_path):
+    edited = ["*", "..", "", "records/*.npz", "models/*.pt"]
     call("compare", f"--out {tmp_path}")
     config = tmp_path / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"results": edited}))

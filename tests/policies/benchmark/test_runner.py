@@ -29,7 +29,7 @@ def scenario() -> Scenario:
 @pytest.fixture
 def runs(scenario: Scenario) -> list[Run]:
     names = "lroa", "uni-d", "random"
-    return [text_run(name, scenario, seed) for name in names for seed in (0, 1, 2**64)]
+    return [text_run(name, scenario, seed) for name in names for seed in (0, 1, 2**62)]
 
 
 def test_play_runs__only_what_is_missing_or_damaged_is_run(runs, tmp_path):
@@ -130,7 +130,6 @@ def test_play_runs__names_ten_failures_at_most(scenario):
     ("options", "message"),
     [
         ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
-        ({"backend": "dask"}, "backend must be one of processes, ray, got 'dask'"),
         ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1, got 0"),
     ],
 )

@@ -20,8 +20,10 @@ from fl_edge_env import (
     MarkovChannel,
     Scenario,
     Simulator,
+    physics,
 )
 from fl_edge_env.aggregation import contributions, in_time
+from fl_edge_env.compression import sent_bits
 from fl_edge_env.spaces import NEVER_MEASURED
 from tests.support import ANY_SEED, chosen, missed
 
@@ -100,18 +102,6 @@ def of_system(decision: Allocation, row: int) -> Allocation:
     return Allocation(**{n: v[row] for n, v in fields.items() if n != "participates"})
 
 
-def sent_bits(system: Scenario, compression: str) -> float:
-    """What an encoder writes: whole bytes of levels or indices, and 32-bit numbers."""
-    kind, _, number = compression.partition(":")
-    parameters = round(system.model_bits / 32)
-    if kind == "qsgd":
-        return 8 * math.ceil(int(number) * parameters / 8) + 32 * system.model_tensors
-    if kind == "topk":
-        kept = round(float(number) * parameters)
-        return 8 * math.ceil(kept * math.ceil(math.log2(parameters)) / 8) + 32 * kept
-    return int(number) if kind == "bits" else system.model_bits
-
-
 def account(
     system: Scenario,
     decision: Allocation,
@@ -126,6 +116,8 @@ def account(
     data = [float(x) / sum(system.num_samples.tolist()) for x in system.num_samples]
     budget = system.energy_budget_j.tolist()
     members = {n for n in drawn if n >= 0}
+    model = system.model_bits, system.model_tensors
+    download = sent_bits("download_compression", system.download_compression, *model)
     time = []
     energy = []
     spans = []
@@ -137,11 +129,10 @@ def account(
         if decision.bandwidth is not None and n in members:
             part = decision.bandwidth[n]
         rate = part * math.log2(1 + gain[n] * p / (noise * part))
-        waiting = sent_bits(system, system.download_compression) / system.download_rate_bps[n]
-        waiting += system.overhead_s[n]
+        waiting = system.overhead_s[n] + download / system.download_rate_bps[n]
         cycles = system.local_epochs[n] * system.cycles_per_sample[n] * system.num_samples[n]
         compute = cycles / f
-        upload = sent_bits(system, system.compression) / rate
+        upload = system.upload_bits / rate
         power = system.capacitance[n] * f**3 / 2
         spans.append((waiting, compute, power, p))
         time.append(waiting + compute + upload)
@@ -185,7 +176,8 @@ def account(
     told["penalty"] = None if error is None else told["latency"] + system.lambda_ * error
     if outcome:
         drift = None
-        reward = -round_time / mean_time(system)
+        middle = system.f_mid, system.p_mid, system
+        reward = -round_time / physics.time_and_energy(system.mean_gain, *middle)[0].mean()
         energies = [spent[n] / budget[n] for n in devices]
         missing = [2 - x[n] / target[n] for n in devices]
         told |= {"cost": sum(energies) / len(data), "costs": energies + missing}
@@ -203,20 +195,6 @@ def account(
         "participation_queue": [Z[n] + target[n] - x[n] for n in devices],
         "in_time": x,
     }
-
-
-def mean_time(system: Scenario) -> float:
-    """Mean time of the devices at their mean gain and the middle of all ranges."""
-    nobody = system.replace(deadline_s=math.inf)
-    f = 0.5 * (system.f_min + system.f_max)
-    p = 0.5 * (system.p_min + system.p_max)
-    decision = Allocation(f, p, cohort=[0])
-    queues = [0.0] * len(f), [0.0] * len(f)
-    there = [True] * len(f)
-    times = account(
-        nobody.replace(objective="penalty"), decision, system.mean_gain, queues, there, [0]
-    )["device_time"]
-    return sum(times) / len(f)
 
 
 def weights_of(
@@ -250,10 +228,9 @@ def test_round__equals_plain_loops_with_any_options(seed, options, chosen):
     devices = range(system.num_devices)
     seeds = [seed, seed + 1]
     batch = FLEdgeVectorEnv(2, system, autoreset_mode="Disabled")
-    single = FLEdgeEnv(system)
+    single, second = (FLEdgeEnv(system) for _ in seeds)
     together, _ = batch.reset(seed=seeds)
     observation, _ = single.reset(seed=seed)
-    second = FLEdgeEnv(system)
     second.reset(seed=seed + 1)
     queues = [0.0] * len(devices), [0.0] * len(devices)
     elapsed = 0.0
@@ -283,14 +260,13 @@ def test_round__equals_plain_loops_with_any_options(seed, options, chosen):
         own = of_system(decision, 0)
         observation, reward, _, _, info = single.step(own)
         together, rewards, *_, infos = batch.step(decision)
+        alone = [(observation, reward, info)]
         others, other, _, _, more = second.step(of_system(decision, 1))
-        for row, (seen, gained, heard) in enumerate(
-            ((observation, reward, info), (others, other, more))
-        ):
-            assert rewards[row] == gained
-            np.testing.assert_equal({k: v[row] for k, v in together.items()}, seen)
-            kept = {k: v[row] for k, v in infos.items() if not k.startswith("_")}
-            np.testing.assert_equal(kept, heard)
+        alone.append((others, other, more))
+        infos = {name: values for name, values in infos.items() if not name.startswith("_")}
+        for row, expected in enumerate(alone):
+            rows = [{k: v[row] for k, v in each.items()} for each in (together, infos)]
+            np.testing.assert_equal((rows[0], rewards[row], rows[1]), expected)
 
         played = single.last_round
         told = account(system, own, gain, queues, there[0].tolist(), played.cohort.tolist())

@@ -99,18 +99,6 @@ def test_channel__equals_one_long_draw_of_its_stream(channel, csi):
     np.testing.assert_array_equal(seen, whole)
 
 
-def test_training_seed__is_new_in_every_episode():
-    simulator = Simulator(Scenario(num_devices=2), 1)
-    keys = set()
-    for seed in (0, None, None, 1, None):
-        simulator.reset([seed])
-        stream = simulator._streams[0]
-        keys.add(tuple(simulator.training_seed().generate_state(4)))
-        for generator in (stream._channel, stream._cohort):
-            keys.add(tuple(generator.bit_generator.seed_seq.generate_state(4)))
-    assert len(keys) == 15
-
-
 def test_reset__a_channel_that_draws_what_it_must_not_is_named(monkeypatch):
     scenario = Scenario(num_devices=4, num_rounds=4, channel=Constant())
     monkeypatch.setattr(Constant, "draw", lambda *_, **__: np.full((5, 4), 0.2))

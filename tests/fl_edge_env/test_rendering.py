@@ -53,7 +53,8 @@ def test_bars__are_as_high_as_what_they_stand_for(kind):
         ),
     }[kind]
     env.step(decision)
-    gain, queue = simulator.channel_gain.copy(), simulator.queue.copy()
+    gain = simulator.channel_gain.copy()
+    queue = simulator.queue.copy()
     *_, info = env.step(decision)
     frame = env.render()
     assert frame.shape == (800, 1200, 3)

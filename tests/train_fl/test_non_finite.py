@@ -38,7 +38,9 @@ def env(request, monkeypatch):
         num_devices=20, cohort_size=3, local_epochs=1, compression=compression
     )
     spoilt_labels = TASK.dataset.train_targets[TASK.parts[0]]
-    update, losses, gradient = LocalTrainer.update, LocalTrainer.losses, LocalTrainer.gradient
+    update = LocalTrainer.update
+    losses = LocalTrainer.losses
+    gradient = LocalTrainer.gradient
 
     def spoil_device(labels, update, loss=(0, 0)):
         broken = torch.equal(labels, spoilt_labels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -322,37 +321,30 @@ def test_round__equals_plain_loops_with_any_options(seed, options, chosen):
             np.testing.assert_array_equal(value, everything[name])
 
 
-@pytest.mark.filterwarnings("ignore:no device meets the deadline")
-@given(ANY_SEED, OPTIONS, st.booleans(), st.sampled_from([1, -1]))
-def test_round__corrects_small_violations_of_bounds(seed, options, chosen, sign):
-    rng = np.random.default_rng(seed)
-    system = random_system(rng, options)
-    played = []
-    for beyond in (False, True):
-        batch = FLEdgeVectorEnv(2, system)
-        there = batch.reset(seed=[1, 2])[0].get("available", np.ones((2, system.num_devices))) == 1
-        decision = random_decision(np.random.default_rng(seed), system, there, options, chosen)
-        f = np.where(decision.f < system.f_mid, system.f_min, system.f_max)
-        decision = replace(decision, f=f, p=np.where(f < system.f_mid, system.p_max, system.p_min))
-        if decision.bandwidth is not None:
-            band = np.where(decision.participates, decision.bandwidth, 0.0)
-            band *= system.bandwidth_hz / band.sum(axis=1, keepdims=True)
-            decision = replace(decision, bandwidth=band)
-        if beyond:
-            decision = missed(decision, system, sign)
-            assert np.all((decision.f < system.f_min) | (decision.f > system.f_max))
-        infos = batch.step(decision)[4]
-        played.append(infos | contributions(decision, infos, system)._asdict())
-    for name, values in played[0].items():
-        np.testing.assert_allclose(played[1][name], values, rtol=3e-9, err_msg=name)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "choice",
+    [{"q": [0.2, 0.3, 0.5]}, {"cohort": [2, 0], "bandwidth": [4e5, 0.0, 6e5], "weights": 0.5}],
+    ids=["sampled", "chosen"],
+)
+def test_round__corrects_small_violations_of_bounds(choice, sign):
+    system = Scenario(num_devices=3, cohort_size=2)
+    decision = Allocation(np.array([1e9, 2e9, 2e9]), np.array([0.1, 0.001, 0.1]), **choice)
+    results = []
+    for played in (decision, missed(decision, system, sign)):
+        env = FLEdgeEnv(system)
+        env.reset(seed=1)
+        info = env.step(played)[-1]
+        results.append(info | contributions(played, info, system)._asdict())
+    for name, values in results[0].items():
+        np.testing.assert_allclose(results[1][name], values, rtol=3e-9, err_msg=name)
 
 
-def test_first__is_the_end_of_the_round_and_ties_are_in_time():
+@pytest.mark.parametrize(("first", "on_time"), [(1, [4, 5]), (3, [2, 4, 5]), (4, [0, 2, 4, 5])])
+def test_first__is_the_end_of_the_round_and_ties_are_in_time(first, on_time):
     scenario = Scenario.femnist(num_devices=6, cohort_size=4, num_samples=1.0)
-    gain = np.array([0.1, 0.1, 0.2, 0.3, 0.4, 0.4 * (1 - 1e-12)])
-    for first, on_time in ((1, [4, 5]), (3, [2, 4, 5]), (4, [0, 2, 4, 5])):
-        simulator = Simulator(scenario)
-        simulator.reset([0])
-        simulator.measure(gain)
-        decision = chosen(scenario, 5, 0, 4, 2, first=first)
-        assert np.flatnonzero(in_time(simulator.advance(decision).info())).tolist() == on_time
+    simulator = Simulator(scenario)
+    simulator.reset([0])
+    simulator.measure(np.array([0.1, 0.1, 0.2, 0.3, 0.4, 0.4 * (1 - 1e-12)]))
+    played = simulator.advance(chosen(scenario, 5, 0, 4, 2, first=first))
+    assert np.flatnonzero(in_time(played.info())).tolist() == on_time

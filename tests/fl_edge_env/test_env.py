@@ -30,17 +30,7 @@ def test_env__passes_gymnasiums_checker_with_every_id_and_option(name, objective
 
 
 def test_env__that_renders_passes_gymnasiums_checker():
-    check_env(gym.make("FLEdge-v0", scenario="femnist", num_rounds=20).unwrapped)
     check_env(gym.make("FLEdge-v0", scenario="digits", num_devices=1).unwrapped)
-
-
-def test_make__takes_the_file_of_a_scenario(tmp_path):
-    file = tmp_path / "it.toml"
-    scenario = Scenario.digits(num_devices=4, mu=0.5)
-    scenario.save(file)
-    assert gym.make("FLEdge-v0", scenario=str(file)).unwrapped.scenario == scenario
-    changed = gym.make("FLEdgeFlat-v0", scenario=file, num_devices=8, work="equal").unwrapped
-    assert changed.scenario == scenario.replace(num_devices=8)
 
 
 @pytest.mark.parametrize("name", IDS)

@@ -63,13 +63,14 @@ def test_presets__share_out_the_whole_data_set(num_devices):
 
 @pytest.mark.parametrize("number", [1, 7, 119, 500])
 def test_num_devices__means_the_same_at_every_door(number, tmp_path):
-    Scenario.cifar10().save(tmp_path / "it.toml")
+    file = tmp_path / "it.toml"
+    Scenario.cifar10().save(file)
     scenarios = [
         Scenario.cifar10(num_devices=number),
         Scenario(num_devices=number),
         Scenario.cifar10().replace(num_devices=13).replace(num_devices=number),
-        Scenario.load(tmp_path / "it.toml", num_devices=number),
-        gym.make("FLEdge-v0", num_devices=number).unwrapped.scenario,
+        Scenario.load(file, num_devices=number),
+        gym.make("FLEdge-v0", scenario=str(file), num_devices=number).unwrapped.scenario,
         gym.make("FLEdge-v0", scenario=Scenario(), num_devices=number).unwrapped.scenario,
     ]
     assert scenarios == [scenarios[0]] * len(scenarios)

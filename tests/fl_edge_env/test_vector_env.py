@@ -19,6 +19,8 @@ def assert_covers(info: dict, expected: dict) -> None:
     for name in [name for name in expected if not name.startswith("_")]:
         mask = expected[f"_{name}"]
         assert info[f"_{name}"][mask].all()
+        if name == "final_obs":
+            np.testing.assert_array_equal(info["_final_obs"], mask)
         if name == "final_info":
             np.testing.assert_array_equal(info[name]["_cohort"], mask)
             assert_covers(info[name], expected[name])

@@ -168,7 +168,9 @@ def test_device_accuracy__is_that_of_the_classes_a_device_has(scenario, task):
     env = start(scenario, task, eval_every=1)
     *_, info = env.step(uniform(scenario))
     labels = task.dataset.test_targets
-    right = (env.model()(task.dataset.test_inputs).argmax(dim=1) == labels).float()
+    scores = env.model()(task.dataset.test_inputs)
+    assert info["test_loss"] == pytest.approx(float(cross_entropy(scores, labels)), rel=1e-6)
+    right = (scores.argmax(dim=1) == labels).float()
     assert info["test_accuracy"] == pytest.approx(float(right.mean()))
     of_class = np.array([right[labels == c].mean() for c in range(10)])
     expected = [of_class[data_of(task, device)[1]].mean() for device in range(20)]

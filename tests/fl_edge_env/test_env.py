@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario
-from tests.support import channel_of, spoil
+from tests.support import channel_of, chosen, spoil
 
 IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"]
 FIELDS = [{}, {"availability": 0.7, "latency": "round_time"}, {"upload_failure": 0.2}]
@@ -62,6 +62,15 @@ def test_observation__growing_queues_stay_inside_the_space(factor):
         observation, *_ = env.step(Allocation([factor * 2e9], [factor * 0.1], [1.0]))
     bound = env.observation_space["queue"].high
     np.testing.assert_allclose(observation["queue"], bound, rtol=1e-6)
+    assert env.observation_space.contains(observation)
+
+
+def test_observation__idle_queues_stay_inside_the_space():
+    env = FLEdgeEnv("digits", num_devices=2, num_rounds=20, objective="outcome")
+    env.reset(seed=0)
+    for _ in range(20):
+        observation, *_ = env.step(chosen(env.scenario, 0))
+    np.testing.assert_allclose(observation["participation_queue"], [0, 20], atol=1e-12)
     assert env.observation_space.contains(observation)
 
 

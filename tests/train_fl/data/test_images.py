@@ -141,15 +141,14 @@ def test_random_crop_and_flip__follows_the_rng_alone():
 
 def test_random_crop_and_flip__all_crops_are_equally_likely():
     # Each pixel says its image and its place; what is black comes from beyond the edge.
-    height, width, count = 9, 10, 16_200
-    image = np.arange(1, 181, dtype=np.float32).reshape(2, height, width)
+    image = np.arange(1, 181, dtype=np.float32).reshape(2, 9, 10)
     canvas = np.pad(image, ((0, 0), (4, 4), (4, 4)))
     options = {}
     for top, left in np.ndindex(9, 9):
-        crop = canvas[:, top : top + height, left : left + width]
+        crop = canvas[:, top : top + 9, left : left + 10]
         for mirrored in (crop, crop[:, :, ::-1]):
             options[mirrored.tobytes()] = len(options)
-    offset = 1000 * np.arange(count, dtype=np.float32)[:, None, None, None]
+    offset = 1000 * np.arange(16_200, dtype=np.float32)[:, None, None, None]
     crops = random_crop_and_flip(torch.from_numpy(image + offset), np.random.default_rng(0)).numpy()
     found = [options[crop.tobytes()] for crop in np.where(crops > 0, crops - offset, 0)]
     assert chisquare(np.bincount(found, minlength=162)).pvalue > 1e-3

@@ -37,15 +37,12 @@ def parts(*bandwidth):
         (VALID | {"q": None}, "either q, .* or cohort, .*got neither"),
         (VALID | {"cohort": [0, 1]}, "either q, .* or cohort, .*got both"),
         (CHOSEN | {"cohort": [True, False]}, "cohort must hold integers, got"),
-        (CHOSEN | {"cohort": [[0], [1, 2]]}, "cohort must hold integers, got"),
         (CHOSEN | {"cohort": 1}, r"cohort must have shape \(..., k\) .*got \(\)"),
-        (CHOSEN | {"cohort": np.zeros(0, int)}, r"k of at least 1, got \(0,\)"),
         (VALID | {"weights": [0.5, 0.5]}, "weights needs a chosen cohort: leave it out"),
         (VALID | {"first": 1}, "first needs a chosen cohort: leave it out"),
         (CHOSEN | DRAWN, "bandwidth needs a chosen cohort: .* or give cohort instead of q"),
         # f and p
         (VALID | {"f": [1e9, 3.1e9, 1e9]}, r"lie in \[1000000000, 3000000000\] for device 1"),
-        (VALID | {"f": [1e9, np.nan, 1e9]}, "f must lie in .* for device 1, got .*nan"),
         (VALID | {"f": [[1e9] * 3, [1e9, 1e9, 2e9]]}, r"f must .* 1000000000\] for device 2, got"),
         (
             VALID | {"p": [0.05, 0.05, 0.1 + 1e-7]},
@@ -55,27 +52,19 @@ def parts(*bandwidth):
         (VALID | {"q": [0.5, 0.5, 0.0]}, r"q must lie in \(0, 1\] for every device"),
         # The sum is within its tolerance, but 1 - q is negative.
         (VALID | {"q": [1 + 4e-7, 5e-8, 5e-8]}, r"q must lie in \(0, 1\] .*1\.0000004"),
-        (VALID | {"q": [0.5, np.nan, 0.5]}, "q must lie in .*got NaN;"),
         (VALID | {"q": [0.2, 0.3, 0.5 + 2e-6]}, "q must sum to 1 .*within 1e-06, got .*1.0"),
-        ({"f": 1e9, "p": 0.1, "q": 0.5}, "q must sum to 1 .*got sums from 1.5 to 1.5"),
         # Cohorts
         (CHOSEN | {"cohort": [0, 1, 2]}, r"k from 1 to cohort_size = 2, got \(3,\)"),
         (CHOSEN | {"cohort": [0, 3]}, r"indices from 0 to 2, or -1 for none, got \[0, 3\]"),
-        (CHOSEN | {"cohort": [-2, 0]}, r"indices from 0 to 2, or -1 for none, got \[-2, 0\]"),
         (CHOSEN | {"cohort": [1, 1]}, r"each device once, got \[1, 1\]: to draw .* give q"),
         (CHOSEN | {"cohort": [-1, -1]}, r"at least one device, got \[-1, -1\]"),
         (CHOSEN | {"weights": [1.0] * 3}, r"weights must be a number or have shape \(2,\), got"),
-        (CHOSEN | {"weights": [1, np.nan]}, "weights must be finite"),
         (CHOSEN | {"weights": [1, -1]}, "weights must be .* at least zero"),
-        (CHOSEN | {"first": 0}, "first must be from 1 to the number of devices .* 2, got 0"),
         (CHOSEN | {"first": 2, "cohort": [0, -1]}, "first must be from 1 .* 1, got 2"),
         (CHOSEN | {"first": 1.0}, "first must hold integers, got 1.0"),
         (CHOSEN | {"first": [1, 2]}, r"first must be a number or have shape \(\), got \(2,\)"),
         # Parts of the band
-        (parts(-1.0, 0, 6e5), "at least .*got values from -1 to 600000 with"),
-        (parts(4e5, 0, np.nan), "at least .*got NaN with"),
         ([parts(4e5, 0, 6e5), parts(6e5, 0, 8e5)], "sum to at most .* with a sum of 1400000"),
-        (parts(1, 0, 1e6), "sum to at most .* with a sum of 1000001"),
         (parts(4e5, 0, 0), "at least 1e-06 Hz .*got values from 0 to 400000 with"),
         (parts(0.4, 0, 0.6), "in hertz .* got a sum of 1: multiply fractions of the band by"),
     ],
@@ -89,63 +78,29 @@ def test_allocation__says_what_is_wrong(fields, message):
 
 @given(st.data())
 def test_allocation__broadcasts_numbers_and_smaller_arrays(data):
-    sizes = {"batch": 2, "devices": 3, "places": 2}
-    whole = {"f": (1e9, 1), "p": (0.05, 0.01), "q": (1 / 3, 0), "bandwidth": (4e5, 1e3)}
-    chosen = data.draw(st.booleans())
-    rng = np.random.default_rng(data.draw(ANY_SEED))
-
-    def part(name, *axes):
-        shape = axes[data.draw(st.integers(0, len(axes)), name) :]
-        return rng.random([sizes[axis] for axis in shape])
-
-    fields = {n: a + b * part(n, "batch", "devices") for n, (a, b) in whole.items()}
-    if chosen:
-        del fields["q"]
-        fields["cohort"] = [[0, 2], [1, -1]] if data.draw(st.booleans()) else [2, 1]
-        fields["weights"] = part("weights", "batch", "places")
-        fields["first"] = 1
-        if np.ndim(fields["cohort"]) == 1 and max(np.ndim(fields[n]) for n in "fp") < 2:
-            fields["weights"] = fields["weights"].reshape(-1)[:2]
-    else:
-        del fields["bandwidth"]
+    fields = {"f": 1e9, "p": 0.05, "bandwidth": 4e5, "weights": 0.5, "first": 1}
+    fields["cohort"] = [[0, 2], [1, -1]]
+    shapes = {"cohort": (2, 2), "weights": (2, 2), "first": (2,)}
+    for name in ("f", "p", "bandwidth", "weights"):
+        shape = shapes.get(name, (2, 3))
+        part = shape[data.draw(st.integers(0, len(shape))) :]
+        fields[name] *= np.random.default_rng(0).uniform(1, 1.1, part)
     decision = Allocation(**fields).of_shape((2, 3))
     decision.validate(SCENARIO.replace(f_max=2e9))
     for name, given_ in fields.items():
-        size = (2, 2) if name in ("cohort", "weights") else (2,) if name == "first" else (2, 3)
-        np.testing.assert_array_equal(getattr(decision, name), np.broadcast_to(given_, size))
+        wanted = np.broadcast_to(given_, shapes.get(name, (2, 3)))
+        np.testing.assert_array_equal(getattr(decision, name), wanted)
         assert getattr(decision, name).flags.c_contiguous
 
 
-def test_validate__takes_lists_integers_and_other_floats():
-    f = [1e9, 3_000_000_000, 1_000_000_000]
-    p = [0.1, 0.1, 0.1]
-    q = [0.2, 0.3, 0.5]
-    Allocation(f, p, q).validate(SCENARIO)
-    band = np.array([400_000, 0, 600_000])
-    unused = band - [0, np.inf, 0]  # bandwidth of a device outside the cohort does not count
-    for parts_ in (band, unused, band.tolist(), band.astype(np.float32)):
-        Allocation(**CHOSEN | {"bandwidth": parts_}).validate(SCENARIO)
+box = arrays(np.float64, (2, 3, 3), elements=st.floats(-1.2, 1.2) | st.floats(-1e3, 1e3))
 
 
-@given(
-    arrays(np.float64, (2, 3, 3), elements=st.floats(-1e3, 1e3)),
-    st.floats(0.1, 100),
-)
-def test_decode__clips_to_the_box_and_treats_rows_alone(action, scale):
-    batch = decode_action(action, SCENARIO, scale)
-    for index in range(2):
-        row = decode_action(np.minimum(np.maximum(action[index], -1), 1), SCENARIO, scale)
-        for name in ("f", "p", "q"):
-            np.testing.assert_array_equal(getattr(batch, name)[index], getattr(row, name))
-
-
-unit_interval = arrays(np.float64, (2, 3), elements=st.floats(0, 1))
-
-
-@given(unit_interval, unit_interval, unit_interval, st.floats(0.1, 100))
-def test_decode__reaches_every_decision_within_the_box(f, p, score, scale):
+@given(box, st.floats(0.1, 100))
+def test_decode__reaches_every_decision_and_clips_to_the_box(action, scale):
+    again = decode_action(action, SCENARIO, scale)
+    f, p, score = np.moveaxis((1 + np.clip(action, -1, 1)) / 2, 1, 0)
     odds = np.exp(2 * scale * (score - score.max(axis=-1, keepdims=True)))
-    again = decode_action(2 * np.stack([f, p, score], axis=-2) - 1, SCENARIO, scale)
     f_wanted = SCENARIO.f_min + f * (SCENARIO.f_max - SCENARIO.f_min)
     np.testing.assert_allclose(again.f, f_wanted, rtol=1e-12)
     p_wanted = SCENARIO.p_min + p * (SCENARIO.p_max - SCENARIO.p_min)
@@ -153,17 +108,17 @@ def test_decode__reaches_every_decision_within_the_box(f, p, score, scale):
     np.testing.assert_allclose(again.q, odds / odds.sum(axis=-1, keepdims=True), rtol=1e-10)
 
 
-@given(ANY_SEED, st.integers(1, 7))
-def test_outcome__an_action_ranks_the_available_devices(seed, size):
+@given(ANY_SEED, st.integers(1, 7), st.sampled_from([0.6, 1.0]))
+def test_outcome__an_action_ranks_the_available_devices(seed, size, share):
     scenario = Scenario.cifar10(num_devices=6, cohort_size=size, objective="outcome")
     rng = np.random.default_rng(seed)
     action = rng.uniform(-1, 1, (4, 3, 6))
-    available = rng.random((4, 6)) < 0.6
+    available = rng.random((4, 6)) < share
     available[:, 0] = True
-    for there in (None, available):
-        decision = decode_action(action, scenario, 2.0, there)
-        decision.validate(scenario)
-        for row, (score, cohort) in enumerate(zip(action[:, 2], decision.cohort, strict=True)):
-            allowed = range(6) if there is None else np.flatnonzero(there[row]).tolist()
-            best = sorted(allowed, key=lambda device: -score[device])[:size]
-            assert cohort[cohort >= 0].tolist() == best
+    decision = decode_action(action, scenario, 2.0, None if available.all() else available)
+    decision.validate(scenario)
+    for row, there in enumerate(available):
+        score = action[row, 2]
+        best = sorted(np.flatnonzero(there), key=lambda device: -score[device])[:size]
+        cohort = decision.cohort[row]
+        assert cohort[cohort >= 0].tolist() == best

@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,13 +17,18 @@ def test_upload_rate__with_a_noise_density_ignores_k(size, other, decade, width,
     part = 10**width
     density = 10**decade
     rate = part * math.log1p(gain * 0.05 / (density * part)) / math.log(2)
-    system = {"num_devices": 1, "energy_budget_j": 1e30, "noise_density_w_hz": density}
-    scenario = Scenario(cohort_size=size, bandwidth_hz=size * part, **system)
-    state = np.array([gain]), np.array([0.05])
-    assert physics.upload_rate(*state, scenario)[0] == pytest.approx(rate, rel=1e-13)
-    scenario = scenario.replace(cohort_size=other)  # other parts, of which none is given
-    given_part = physics.upload_rate(*state, scenario, np.array([part]))
-    assert given_part[0] == pytest.approx(rate, rel=1e-13)
+    scenario = Scenario(
+        num_devices=1,
+        cohort_size=size,
+        bandwidth_hz=size * part,
+        energy_budget_j=1e30,
+        noise_density_w_hz=density,
+    )
+    found = [
+        physics.upload_rate(np.array([gain]), np.array([0.05]), *system)
+        for system in ([scenario], [scenario.replace(cohort_size=other), np.array([part])])
+    ]
+    np.testing.assert_allclose(found, rate, rtol=1e-13)
 
 
 @given(st.floats(1e-300, 1.0), st.integers(1, 50))

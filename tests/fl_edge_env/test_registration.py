@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -40,22 +41,19 @@ assert not heavy & sys.modules.keys()
 
 @pytest.mark.parametrize("name", ["FLEdge-v0", IMPORTS_IT])
 def test_make_vec__spawned_workers_give_what_one_process_gives(name):
-    options = {"scenario": "digits", "num_devices": 5, "num_rounds": 2}
-    envs = gym.make_vec(
-        name,
-        num_envs=2,
-        vectorization_mode="async",
-        vector_kwargs={"context": "spawn"},
-        **options,
-    )
-    action = np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)
-    envs.reset(seed=[3, 4])
-    rewards = envs.step(np.stack([action, action]))[1]
-    envs.close()
-    for reward, seed in zip(rewards, (3, 4), strict=True):
-        env = gym.make(name, **options)
-        env.reset(seed=seed)
-        assert env.step(action)[1] == reward
+    make = partial(gym.make_vec, name, 2, scenario="digits", num_devices=5, num_rounds=2)
+    action = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5)).astype(np.float32)
+    rewards = []
+    for mode, options in (("async", {"context": "spawn"}), ("sync", {})):
+        envs = make(vectorization_mode=mode, vector_kwargs=options)
+        envs.reset(seed=[3, 4])
+        rewards.append(envs.step(action)[1])
+        envs.close()
+    np.testing.assert_array_equal(*rewards)
+
+
+def test_reset__without_a_seed_starts_another_episode():
+    env = gym.make("FLEdge-v0", scenario="digits")
     assert not np.array_equal(*(env.reset()[0]["channel_gain"] for _ in range(2)))
 
 

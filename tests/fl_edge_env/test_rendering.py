@@ -40,60 +40,51 @@ def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["sampled", "chosen", "with bands"])
 def test_bars__are_as_high_as_what_they_stand_for(kind):
     env = started()
-    rng = np.random.default_rng(0)
-    scenario = env.unwrapped.scenario
-    f, p, q, band = (rng.uniform(0.5, 1.0, 12) for _ in range(4))
-    f = f * scenario.f_max
-    p = p * scenario.p_max
-    q = q / q.sum()
-    band = 1e5 * band
-    choice: dict = {"q": q} if kind == "sampled" else {"cohort": [2, 7]}
-    if kind == "chosen":
-        f = np.full(12, f[0])  # given as a number
-    if kind == "with bands":
-        choice["bandwidth"] = band
-    for _ in range(2):  # the second with queues
-        seen = {"channel_gain": env.unwrapped.simulator.channel_gain.copy()}
-        seen["queue"] = env.unwrapped.simulator.queue.copy()
-        *_, info = env.step(Allocation(f[0] if kind == "chosen" else f, p, **choice))
+    simulator = env.unwrapped.simulator
+    scenario = simulator.scenario
+    f, p, q, band = np.random.default_rng(0).uniform(0.5, 1.0, (4, 12))
+    member = np.isin(np.arange(12), [2, 7])
+    decision, third = {
+        "sampled": (Allocation(2e9 * f, 0.1 * p, q / q.sum()), q),
+        "chosen": (Allocation(1.5e9, 0.1 * p, cohort=[2, 7]), member),
+        "with bands": (
+            Allocation(2e9 * f, 0.1 * p, cohort=[2, 7], bandwidth=1e5 * band),
+            member * band,
+        ),
+    }[kind]
+    env.step(decision)
+    gain = simulator.channel_gain.copy()
+    queue = simulator.queue.copy()
+    *_, info = env.step(decision)
     frame = env.render()
     assert frame.shape == (800, 1200, 3)
     assert frame.dtype == np.uint8
     member = np.isin(np.arange(12), info["cohort"])
-    others = heights(frame, OTHERS)
-    cohort = heights(frame, COHORT)
+    others, cohort = (heights(frame, color) for color in (OTHERS, COHORT))
     assert not others[:, member].any()
     assert not cohort[:, ~member].any()
     least = scenario.channel.gain_min / 1.5
-    panels = [
-        np.log(seen["channel_gain"] / least),
-        seen["queue"],
-        {"sampled": q, "chosen": member, "with bands": member * band}[kind],
-        f,
-        p,
-    ]
+    panels = [np.log(gain / least), queue, third, np.ones(12) * decision.f, p]
     for name, bar, value in zip("hQqfp", others + cohort, panels, strict=True):
         assert np.abs(bar - bar.max() * value / value.max()).max() <= 3, name
         assert bar.max() >= 40, name
 
 
 def test_title__tells_time_and_energy():
-    env = started()
-    for _ in range(2):
-        *_, info = env.step(np.zeros((3, 12), np.float32))
-    title = _title(env.unwrapped.scenario, 2, env.unwrapped.last_round)
-    ratio = info["energy_expected"] / env.unwrapped.scenario.energy_budget_j
+    env = started().unwrapped
+    env.step(np.zeros((3, 12)))
+    *_, info = env.step(np.zeros((3, 12)))
+    ratio = info["energy_expected"] / env.scenario.energy_budget_j
     times = info["round_time"], info["elapsed_time"], ratio.mean(), ratio.max()
+    title = _title(env.scenario, 2, env.last_round)
     assert re.findall(r"[\d,]+\.\d\d", title) == [f"{value:,.2f}" for value in times]
 
 
 def test_rendering__does_not_change_the_episode():
-    envs = make(), make(None)
-    for env in envs:
-        env.reset(seed=3)
-    for action in np.linspace(-1, 1, 3):
-        envs[0].render()
-        assert len({env.step(np.full((3, 12), action, np.float32))[1] for env in envs}) == 1
+    envs = started(), started(render_mode=None)
+    envs[0].render()
+    action = np.zeros((3, 12), np.float32)
+    np.testing.assert_equal(*([env.step(action), env.step(action)] for env in envs))
 
 
 @pytest.mark.parametrize(("name", "value"), [("font.family", "STIXGeneral"), ("font.size", 20)])
@@ -107,10 +98,9 @@ def test_picture__has_the_font_of_the_users_and_no_other_option(name, value):
 @pytest.mark.parametrize("devices", [1, 1000])
 def test_picture__of_any_number_of_devices_marks_the_cohort(devices):
     env = started(num_devices=devices)
-    before = env.render()
-    assert not (before == COHORT).all(axis=-1).any()
-    env.step(np.zeros((3, devices), np.float32))
-    assert (env.render() == COHORT).all(axis=-1).any()
+    for marked in (False, True):
+        assert (env.render() == COHORT).all(axis=-1).any() == marked
+        env.step(np.zeros((3, devices), np.float32))
 
 
 def test_render__refuses_without_mode_or_episode():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,15 +64,15 @@ NO_ACTIONS: list[Any] = [
 
 @pytest.mark.parametrize("mode", [None, *MODES])
 def test_step__refuses_anything_else_and_changes_nothing(mode):
-    if mode is None:
-        env = FLEdgeEnv(SMALL)
-        twin = FLEdgeEnv(SMALL)
-        zero = np.zeros((3, 5))
-        wrong = NO_ACTIONS
-    else:
-        env, twin = (FLEdgeVectorEnv(4, SMALL, autoreset_mode=mode) for _ in range(2))
+    wrong = NO_ACTIONS
+    zero = np.zeros((3, 5))
+    make = partial(FLEdgeEnv, SMALL)
+    if mode:
         zero = np.zeros((4, 3, 5))
         wrong = [*NO_ACTIONS, zero[0], zero[:3], np.zeros((4, 15))]
+        make = partial(FLEdgeVectorEnv, 4, SMALL, autoreset_mode=mode)
+    env = make()
+    twin = make()
     env.reset(seed=0), twin.reset(seed=0)
     for _ in range(6 if mode in (None, "Disabled") else 8):  # past the end of an episode
         for action in wrong:

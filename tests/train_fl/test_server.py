@@ -51,10 +51,8 @@ def test_apply_contributions__adds_the_weighted_sum_of_updates():
     updates = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
     optimizer = FedAvgM(0.5, 0.8)
     apply_contributions(model, updates, np.array([0.25, 2.0]), optimizer, kept, 1)
-    moved = torch.tensor([1.125, 3.0, 1.0])
-    torch.testing.assert_close(model, moved)
-    apply_contributions(model, updates[:0], np.empty(0), optimizer, kept, 2)
-    torch.testing.assert_close(model, moved)
+    apply_contributions(model, updates[:0], np.empty(0), optimizer, kept, 2)  # changes nothing
+    torch.testing.assert_close(model, torch.tensor([1.125, 3.0, 1.0]))
     torch.testing.assert_close(kept["velocity"], torch.tensor([0.25, 4.0, 0.0]))
     with pytest.raises(FloatingPointError, match=r"round 3 is not finite: .* weight is 1e\+60"):
         apply_contributions(model, updates, np.array([1e60, 0.0]), optimizer, kept, 3)
@@ -78,24 +76,15 @@ def quadratic_updates(model, minima, num_steps, rate, momentum) -> torch.Tensor:
 def test_fednova__ends_at_the_common_minimum(momentum):
     minima = np.array([-1.0, 0.0, 4.0])
     data = np.array([64.0, 32.0, 32.0])
-    epochs = [0.5, 2, 8]
     weights = data / data.sum()
-    steps = [1, 2, 8]
-    rate = 1e-5
-    ends = {}
-    for server in (FedAvg(), FedNova(batch_size=32, momentum=momentum)):
-        factors = server.balance(np.array(epochs), data)
-        # The model at which the step of a round vanishes, which is linear in it.
-        at = [
-            (weights * factors) @ quadratic_updates(x, minima, steps, rate, momentum).numpy()[:, 0]
-            for x in (0.0, 1.0)
-        ]
-        ends[type(server)] = at[0] / (at[0] - at[1])
-    assert ends[FedNova] == pytest.approx(weights @ minima, rel=1e-3)
-    # By hand: a step of a client moves it by the gradients so far, with momentum.
-    path = [sum((1 - momentum ** (k + 1)) / (1 - momentum) for k in range(t)) for t in steps]
-    assert ends[FedAvg] == pytest.approx(np.average(minima, weights=weights * path), rel=1e-3)
-    assert abs(ends[FedAvg] - ends[FedNova]) > 0.5
+    server = FedNova(batch_size=32, momentum=momentum)
+    factors = server.balance(np.array([0.5, 2, 8]), data)
+    # The model at which the step of a round vanishes, which is linear in it.
+    at = [
+        (weights * factors) @ quadratic_updates(x, minima, [1, 2, 8], 1e-5, momentum).numpy()[:, 0]
+        for x in (0.0, 1.0)
+    ]
+    assert at[0] / (at[0] - at[1]) == pytest.approx(weights @ minima, rel=1e-3)
 
 
 def test_fednova__counts_steps_and_averages_them_by_data():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
@@ -72,9 +71,7 @@ def test_scenario__refuses_channels_that_repeat_their_blocks(draw):
         ("gain_min", -1.0, "the channel's gain_min must be positive and finite, got -1.0"),
         ("gain_max", 0.01, "gain_min must not exceed its gain_max, got 0.1 and 0.01"),
         ("draw", lambda *_, **__: None, "draw of Own must return floats of shape .*, got None"),
-        ("draw", lambda *_, **__: np.full((1, 3), 0.1), r"got 'float64 of shape \(1, 3\)'"),
         ("draw", lambda _, __, r, n, **___: np.full((r, n), 0.2), "0.1 to 0.1, got 0.2 to 0.2"),
-        ("draw", lambda _, __, r, n, **___: np.full((r, n), np.nan), "0.1 to 0.1, got nan to nan"),
         ("sample", lambda *_: None, "sample of Own must return floats of shape .*, got None"),
         ("device_mean", lambda *_: np.ones(2), r"device_mean of Own .*got shape \(2,\)"),
         ("device_mean", lambda *_: [0.1, -0.1, 0.1], "device_mean .*got -0.1, first at device 1"),
@@ -160,19 +157,12 @@ OWN_UPLINKS = partial(UplinkChannel, mean_bps=[1e6, 2e6], deviation_bps=[1e6, 1e
         (CellChannel, {"persistence": 1}, r"persistence must lie in \[0, 1\), got 1"),
         (CellChannel, {"place_seed": -1}, "place_seed must be an integer of at least 0, got -1"),
         (CellChannel, {"fading_min": 5}, "fading_min must be below fading_max, got 5.0 and 5.0"),
-        (UplinkChannel, {"share_hz": 0}, "share_hz must be positive and finite, got 0"),
         (OWN_UPLINKS, {"mean_bps": [1e6]}, r"equal length, .*got shapes \(1,\) and \(2,\)"),
-        (OWN_UPLINKS, {"mean_bps": 1e6, "deviation_bps": 1e6}, r"got shapes \(\) and \(\)"),
         (OWN_UPLINKS, {"mean_bps": "fast"}, "mean_bps must hold real numbers, got 'fast'"),
         (OWN_UPLINKS, {"mean_bps": [1e6, -2e6]}, "mean_bps must be .*got -2000000.0, .*device 1"),
         (OWN_UPLINKS, {"deviation_bps": [1e6, 0]}, "from 0.03 to 2 times mean_bps .*got 0.0 with"),
-        (OWN_UPLINKS, {"deviation_bps": [1e6, math.nan]}, "deviation_bps must be .*got nan"),
-        (OWN_UPLINKS, {"deviation_bps": [3e6, 1e6]}, "got 3000000.0 with .*first at device 0"),
-        (MarkovChannel, {"gains": None}, "gains must hold real numbers, got None"),
         (MarkovChannel, {"gains": [0.2, 0.1]}, "gains must be two or more, positive and ascending"),
-        (MarkovChannel, {"gains": [0.1]}, r"gains must be two or more, .* got \[0.1\]"),
         (MarkovChannel, {"transition": [[1.0, 0.0]]}, r"transition must have shape \(2, 2\)"),
-        (MarkovChannel, {"transition": "12"}, "transition must hold real numbers, got '12'"),
         (MarkovChannel, {"transition": [[1.5, -0.5], [0.5, 0.5]]}, "every row of transition must"),
         (MarkovChannel, {"transition": np.eye(2)}, "a chain that has several"),
         (MarkovChannel.correlated, {"persistence": 1.0}, r"persistence must lie in \[0, 1\)"),

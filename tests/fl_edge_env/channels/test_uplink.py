@@ -9,20 +9,9 @@ import pytest
 from scipy import stats
 
 from fl_edge_env import Scenario, UplinkChannel, physics
-from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS, RateReference
+from fl_edge_env.channels.uplink import MEASURED_UPLINKS_BPS
 
 COUNT = 40_000
-
-
-def test_gain_of_rate__is_undone_by_the_upload_rate_of_a_system():
-    scenario = Scenario(num_devices=3, bandwidth_hz=6e6, cohort_size=3, noise_power_w=0.02)
-    rate = np.array([1e3, 1e6, 2e7])
-    reference = RateReference(share_hz=2e6, reference_power_w=0.05, noise_power_w=0.02)
-    gain = reference.gain_of_rate(rate)
-    np.testing.assert_allclose(physics.upload_rate(gain, np.full(3, 0.05), scenario), rate)
-    # One bit for each hertz needs as much signal as noise.
-    one = reference.gain_of_rate(np.array([2e6]))
-    assert one[0] == pytest.approx(0.02 / 0.05)
 
 
 def test_uplinks__rates_have_the_measured_moments_in_the_preset():
@@ -41,8 +30,6 @@ def test_uplinks__rates_have_the_measured_moments_in_the_preset():
         inner = rate[(rate[:, index] > 0.101 * mean[index]), index]
         cut = law.cdf(0.101 * mean[index])
         assert stats.kstest(inner, lambda r, c=cut, g=law: (g.cdf(r) - c) / (1 - c)).pvalue > 1e-3
-    assert np.all(rate >= 0.0999 * mean)
-    assert np.all(rate <= 5.001 * mean)
 
 
 def test_uplinks__stay_with_a_device_and_are_equally_frequent():

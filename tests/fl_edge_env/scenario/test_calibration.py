@@ -33,11 +33,10 @@ def test_calibration__follows_the_formulas_of_the_paper():
 
 def test_weights__given_replace_calibrated_ones():
     calibrated = Scenario.cifar10(mu=0.5, nu=2e4)
-    given = Scenario.cifar10(lambda_=calibrated.lambda_, V=calibrated.V)
-    assert (given.lambda_, given.V) == (calibrated.lambda_, calibrated.V)
-    assert given.replace(energy_budget_j=30.0).V == given.V
+    given = Scenario.cifar10(lambda_=calibrated.lambda_, nu=2e4)
     # lambda enters the calibration of V, whichever way it came.
-    assert pytest.approx(calibrated.V) == Scenario.cifar10(lambda_=calibrated.lambda_, nu=2e4).V
+    assert pytest.approx(calibrated.V) == given.V
+    assert Scenario.cifar10(V=7.0).replace(energy_budget_j=30.0).V == 7.0
     assert Scenario.cifar10(lambda_=0).lambda_ == 0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import FLEdgeEnv, Scenario, physics
+from fl_edge_env import Scenario, physics
 from fl_edge_env.scenario.from_log import COLUMNS
 
 N = 5
@@ -64,21 +64,11 @@ def test_scenario__has_the_speeds_rates_and_times_of_the_log(load, bytes_up, com
     assert scenario.compression == compression
     np.testing.assert_array_equal(scenario.num_samples, SAMPLES)
     np.testing.assert_array_equal(scenario.local_epochs, EPOCHS)
-    np.testing.assert_allclose(scenario.cycles_per_sample, CYCLES)
-    np.testing.assert_allclose(
-        scenario.channel.mean_bps, RATE * scenario.upload_bits / (8 * bytes_up)
-    )
-    train_s, up_s = times(scenario)
-    np.testing.assert_allclose(train_s, TRAIN_S)
-    np.testing.assert_allclose(up_s, 8 * bytes_up / RATE)
+    np.testing.assert_allclose(times(scenario), [TRAIN_S, 8 * bytes_up / RATE])
     # Without noise a rate hardly varies, and budgets bind nobody.
     np.testing.assert_allclose(scenario.channel.deviation_bps, 0.03 * RATE, rtol=0.02)
-    drawn = scenario.channel.sample(np.random.default_rng(0), 1000, N)
-    up_s = np.median(physics.upload_time(drawn, scenario.p_max, scenario), axis=0)
-    np.testing.assert_allclose(up_s, 8 * bytes_up / RATE, rtol=0.01)
-    _, energy = physics.time_and_energy(
-        scenario.mean_gain, scenario.f_max, scenario.p_max, scenario
-    )
+    system = scenario.f_max, scenario.p_max, scenario
+    _, energy = physics.time_and_energy(scenario.mean_gain, *system)
     np.testing.assert_allclose(scenario.energy_budget_j, 100 * energy, rtol=0.01)
 
 
@@ -88,10 +78,8 @@ def test_scenario__has_the_medians_of_varying_times(load):
     rate = 8 * table["bytes_up"] / table["up_s"] * (1 + 0.2 * rng.standard_normal(len(table)))
     table["up_s"] = 8 * table["bytes_up"] / rate.clip(lower=1e3)
     table["train_s"] *= np.exp(0.3 * rng.standard_normal(len(table)))
-    expected = table.groupby("device")["train_s"].median()
     scenario = load(table)
-    np.testing.assert_allclose(times(scenario)[0], expected)
-    np.testing.assert_allclose(times(scenario)[0], TRAIN_S, rtol=0.05)
+    np.testing.assert_allclose(times(scenario)[0], table.groupby("device")["train_s"].median())
     np.testing.assert_allclose(scenario.channel.mean_bps, RATE, rtol=0.03)
     relative = np.divide(scenario.channel.deviation_bps, scenario.channel.mean_bps)
     np.testing.assert_allclose(relative, 0.2, rtol=0.05)
@@ -124,27 +112,15 @@ def test_times__not_measured_are_the_median_of_others(load):
 
 
 def test_fields__take_the_place_of_the_logs(load):
-    table = log()
-    scenario = load(table, cohort_size=2, num_rounds=7, f_max=2e9, capacitance=[1e-27] * N)
+    scenario = load(log(), cohort_size=2, num_rounds=7, f_max=2e9, capacitance=[1e-27] * N)
     assert (scenario.cohort_size, scenario.num_rounds) == (2, 7)
     assert scenario.f_max[0] == 2e9
     # K changes no rate.
     np.testing.assert_allclose(times(scenario)[1], 8 * 4 * PARAMETERS / RATE)
-    env = FLEdgeEnv(load(table, num_rounds=3))
-    env.reset(seed=0)
-    for _ in range(3):
-        assert np.isfinite(env.step(env.action_space.sample())[1])
     with pytest.raises(TypeError, match=r"'cohort', .*did you mean 'cohort_size'"):
-        load(table, cohort=2)
-    for name in ("cohort_size", "capacitance"):
-        with pytest.raises(ValueError, match=f"{name} must"):
-            load(table, **{name: "fast"})
-
-
-def test_one_row__is_a_system(load):
-    scenario = load(log(rounds=1, cohort_size=1))
-    assert (scenario.num_devices, scenario.cohort_size) == (1, 1)
-    np.testing.assert_allclose(times(scenario)[0], TRAIN_S[:1])
+        load(log(), cohort=2)
+    with pytest.raises(ValueError, match="capacitance must"):
+        load(log(), capacitance="fast")
 
 
 HEAD = ",".join(COLUMNS)

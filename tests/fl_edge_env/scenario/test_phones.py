@@ -69,12 +69,11 @@ def test_cell__differs_from_cifar10_in_channel_and_noise_alone():
 @pytest.mark.filterwarnings("ignore:no sampled decision meets the energy budgets")
 @pytest.mark.parametrize("name", ["cell", "phones", "mobile"])
 def test_noise__is_the_papers_for_two_devices_a_round(name):
-    preset = Scenario.preset(name)
-    paper = Scenario.preset(name, noise_power_w=0.01)
+    preset = Scenario.preset(name, num_devices=9)
+    paper = preset.replace(noise_power_w=0.01)
     assert (preset.noise_power_w, preset.V, preset.lambda_) == (0.01, paper.V, paper.lambda_)
-    for size in (1, 3, 8):
+    for size in (1, 8):
         made = preset.replace(cohort_size=size)
-        assert made == Scenario.preset(name, cohort_size=size)
         assert made.noise_power_w == pytest.approx(0.01 * 2 / size, rel=1e-15)
         assert paper.replace(cohort_size=size).noise_power_w == 0.01
 

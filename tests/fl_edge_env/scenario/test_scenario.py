@@ -63,13 +63,14 @@ def test_presets__share_out_the_whole_data_set(num_devices):
 
 @pytest.mark.parametrize("number", [1, 7, 119, 500])
 def test_num_devices__means_the_same_at_every_door(number, tmp_path):
-    Scenario.cifar10().save(tmp_path / "it.toml")
+    file = tmp_path / "it.toml"
+    Scenario.cifar10().save(file)
     scenarios = [
         Scenario.cifar10(num_devices=number),
         Scenario(num_devices=number),
         Scenario.cifar10().replace(num_devices=13).replace(num_devices=number),
-        Scenario.load(tmp_path / "it.toml", num_devices=number),
-        gym.make("FLEdge-v0", num_devices=number).unwrapped.scenario,
+        Scenario.load(file, num_devices=number),
+        gym.make("FLEdge-v0", scenario=str(file), num_devices=number).unwrapped.scenario,
         gym.make("FLEdge-v0", scenario=Scenario(), num_devices=number).unwrapped.scenario,
     ]
     assert scenarios == [scenarios[0]] * len(scenarios)
@@ -172,22 +173,17 @@ def test_repr__is_a_short_line_by_which_to_build_it_again():
     [
         ({"f_max": [1, -2, 1]}, "f_max must .*got -2.0, first at device 1"),
         ({"f_max": [1.0, 2.0]}, r"f_max must .*got shape \(2,\)"),
-        ({"energy_budget_j": math.inf}, "energy_budget_j must be positive and finite .*got inf"),
         ({"f_min": 3.0, "f_max": [4.0, 2, 4]}, r"f_min must not exceed f_max.* 4\.\].*device 1$"),
         ({"num_devices": 10**9}, "num_devices must be at most 10,000,000, got 1,000,000,000"),
-        ({"cohort_size": 10**9}, "cohort_size must be at most 10,000,000, got 1,000,000,000"),
         ({"num_rounds": 2**31}, "num_rounds must be at most 2,147,483,647, got 2,147,483,648"),
         ({"csi": "partial"}, "csi must be one of full, .* 'partial': did you mean 'participants'"),
         ({"availability": [0.5, 1.1, 0]}, r"in \(0, 1\] .* got 1.1, first at device 1"),
-        ({"upload_failure": 1.0}, r"upload_failure must lie in \[0, 1\), got 1.0"),
-        ({"V": 0.0}, "V must be positive and finite, got 0.0"),
         ({"mu": 2.0, "lambda_": 1.0}, "lambda_ replaces mu: .* = 1.0 and mu = 2.0"),
         ({"nu": 1e4, "V": 1.0}, "V replaces nu: give one of them, got V = 1.0 and"),
         ({"noise_power_w": 0.01, "noise_density_w_hz": 1e-8}, "density_w_hz replaces"),
         ({"noise_density_w_hz": 1e300, "bandwidth_hz": 1e9}, "_hz / cohort_size must .*got inf"),
         # Where float64 cannot hold a wider float.
         ({"f_max": np.longdouble("1e4000")}, "f_max must .*got inf"),
-        ({"overhead_s": [0, -1, 0]}, "overhead_s must be at least zero .*got -1.0, .* 1"),
         # Each field alone is valid.
         ({"model_bits": 1e300, "bandwidth_hz": 1e-9}, "the fields give a time of inf"),
         ({"capacitance": 1e300}, "the fields give an energy of inf"),

@@ -31,18 +31,14 @@ def changed(array: np.ndarray, index: object, value: float) -> np.ndarray:
 @pytest.mark.parametrize("convert", [np.ndarray.tolist, torch.as_tensor, np.uint8])
 def test_from_arrays__takes_numbers_of_any_kind_and_copies_them(convert):
     images = np.arange(24.0).reshape(6, 1, 2, 2)
-    labels = LABELS.copy()
-    dataset = from_arrays(
-        train_inputs=convert(images),
-        train_targets=convert(labels),
-        test_inputs=images,
-        test_targets=labels,
-    )
-    images[:] = -1
-    labels[:] = -1
+    arrays = images.copy(), LABELS.copy()
+    given = [convert(array) for array in arrays]
+    dataset = Dataset.from_arrays("own", *given, *arrays)
+    for array in arrays:
+        array[:] = -1
     for found in (dataset.train_inputs, dataset.test_inputs):
         assert found.dtype == torch.float32
-        np.testing.assert_array_equal(found, np.arange(24).reshape(6, 1, 2, 2))
+        np.testing.assert_array_equal(found, images)
     for found in (dataset.train_targets, dataset.test_targets):
         assert found.dtype == torch.int64
         np.testing.assert_array_equal(found, LABELS)

@@ -27,22 +27,18 @@ GAINS = np.random.default_rng(5).permutation(np.geomspace(1e-3, 1.0, 60))
 @given(st.integers(2, 60), st.sampled_from([0.01, 0.5, 100.0]), ANY_SEED)
 def test_equal_parts__every_sample_once_and_the_same_split_again(split, num_devices, alpha, seed):
     labels = LABELS[:203]
-
-    def draw(seed: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
-        if split == "iid":
-            return iid(203, num_devices, rng)
-        if split == "place":
-            return by_rank(labels, GAINS[:num_devices], alpha, rng)
-        return dirichlet_equal(labels, num_devices, alpha, rng)
-
-    parts = draw(seed)
+    draw = {
+        "iid": lambda rng: iid(203, num_devices, rng),
+        "place": lambda rng: by_rank(labels, GAINS[:num_devices], alpha, rng),
+        "dirichlet": lambda rng: dirichlet_equal(labels, num_devices, alpha, rng),
+    }[split]
+    parts, again, other = (draw(np.random.default_rng(s)) for s in (seed, seed, seed + 1))
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(203))
     sizes = [len(part) for part in parts]
     assert len(sizes) == num_devices
     assert max(sizes) - min(sizes) <= 1
-    assert all(map(np.array_equal, parts, draw(seed)))
-    assert not all(map(np.array_equal, parts, draw(seed + 1)))
+    assert all(map(np.array_equal, parts, again))
+    assert not all(map(np.array_equal, parts, other))
 
 
 def test_dirichlet_equal__has_the_moments_of_a_dirichlet():
@@ -52,14 +48,13 @@ def test_dirichlet_equal__has_the_moments_of_a_dirichlet():
     alpha = 2.0
     size = 50
     shares = []
-    for seed in range(50):
-        parts = dirichlet_equal(labels, 40, alpha, np.random.default_rng(seed))[:4]
+    for seed in range(25):
+        parts = dirichlet_equal(labels, 40, alpha, np.random.default_rng(seed))[:8]
         shares.append(label_histogram(labels, parts, 4))
     shares = np.concatenate(shares)
-    mean = 1 / 4
     dirichlet = (1 / 4) * (3 / 4) / (4 * alpha + 1)
-    variance = dirichlet + (mean * (1 - mean) - dirichlet) / size
-    assert shares.mean(axis=0) == pytest.approx(np.full(4, mean), abs=0.04)
+    variance = dirichlet + (3 / 16 - dirichlet) / size
+    np.testing.assert_allclose(shares.mean(axis=0), 1 / 4, atol=0.04)
     assert shares.var() == pytest.approx(variance, rel=0.15)
 
 
@@ -68,9 +63,7 @@ def test_iid__every_pair_of_samples_is_equally_often_together():
     for seed in range(1_000):
         for part in iid(8, 4, np.random.default_rng(seed)):
             together[tuple(np.sort(part))] += 1
-    pairs = together[np.triu_indices(8, 1)]
-    assert pairs.sum() == together.sum() == 4_000
-    assert chisquare(pairs).pvalue > 1e-3
+    assert chisquare(together[np.triu_indices(8, 1)]).pvalue > 1e-3
 
 
 @given(st.permutations(list(range(6)) * 3 + [2, 2, 5]))
@@ -86,14 +79,12 @@ def test_by_rank__mean_mix_is_the_one_of_the_place():
     labels = np.repeat([0, 1, 2], [600, 300, 300])
     gains = [0.1, 0.3, 0.2, 0.3]  # the second and the fourth share the first two ranks
     shares = np.zeros((4, 3))
-    for seed in range(50):
+    for seed in range(20):
         parts = by_rank(labels, gains, 1e4, np.random.default_rng(seed))
-        shares += label_histogram(labels, parts, 3) / 50
+        shares += label_histogram(labels, parts, 3) / 20
     u = np.array([7 / 8, 1 / 4, 5 / 8, 1 / 4])
     v = np.array([1 / 4, 5 / 8, 7 / 8])
     expected = np.array([0.5, 0.25, 0.25]) * (1 + np.outer(1 - 2 * u, 1 - 2 * v))
-    np.testing.assert_allclose(expected.sum(axis=1), 1)
-    np.testing.assert_allclose(expected.mean(axis=0), [0.5, 0.25, 0.25])
     np.testing.assert_allclose(shares, expected, atol=0.02)
 
 

@@ -314,8 +314,9 @@ def make_task(
     num_devices = positive_integer("num_devices", num_devices)
     server = make_server_optimizer(server, training)
     model = _found_model(model)
-    if training.upload is not None:
-        one_of("upload", training.upload, list(MODELS))
+    upload = training.upload
+    if upload is not None:
+        one_of("upload", upload, list(MODELS))
     if isinstance(compression, str):
         compression = load_compressor(compression)
     seed = training.split_seed
@@ -325,7 +326,6 @@ def make_task(
     assert isinstance(dataset, Dataset)
     draw = partial(split, dataset, training, num_devices, merit)
     classes = dataset.num_classes
-    upload = training.upload
     make_model = partial(MODELS[model], classes) if isinstance(model, str) else model
     task = Task(
         dataset,

@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 import timeit
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 from torch.nn.functional import cross_entropy
 
-from fl_edge_env import Allocation, Scenario
+from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.physics import time_and_energy
+from policies import evaluate, make_policy
+from policies.benchmark.bounds import find_prices
+from policies.benchmark.play import play
 from policies.p2 import solve_p2
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 from tests.policies.p2.test_solver import random_state
@@ -166,3 +171,31 @@ def test_solvers__compile_once(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     first, second = (float(python(USES_ALL_SOLVERS).stdout) for _ in range(2))
     print(f"all solvers compile in {first - second:.1f} s of processor time (target 10)")
+
+
+MINE = """
+from policies import UniD
+
+class Mine(UniD):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("name", "target"), [("lroa", 1.2), ("uni-d", 1.2), ("mine.py:Mine", 1.3)])
+def test_evaluate__against_a_bare_loop(name, target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    scenario = Scenario.cifar10()
+    policy = make_policy(name, scenario)
+    prices = find_prices(scenario, bounded=False)
+
+    def bare() -> None:
+        env = FLEdgeVectorEnv(30, scenario, autoreset_mode=AutoresetMode.DISABLED)
+        play(policy, env, scenario, range(30), prices=prices)
+
+    def ours() -> None:
+        evaluate([policy], scenario, range(30), gaps=False)
+
+    ratios = [seconds(ours, 1, repeats=1) / seconds(bare, 1, repeats=1) for _ in range(5)]
+    ratio = np.median(ratios)  # of pairs, as the machine's speed drifts
+    print(f"evaluate of {name}: {ratio:.2f} times a bare loop of play (target {target})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from functools import partial
 from typing import Any
 
 import gymnasium as gym

@@ -155,8 +155,7 @@ def test_predict__refuses_an_agent_behind_vec_normalize():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("predict", {}, "needs either a model or a path.* with model=None"),
-        ("predict:a.zip", {"model": Plain()}, "needs either .* got 'predict:a.zip' with model=<"),
+        ("predict", {}, "predict needs the option model"),
         ("predict", {"model": Plain}, "must be an agent with predict.*, got <class"),
         ("absent.zip", {}, "cannot use the agent 'absent.zip': .*No such file"),
         ("{folder}", {}, "cannot use the agent .*: it is not a regular file"),

@@ -25,13 +25,11 @@ from policies import (
 )
 from policies.outcome import DualPrices, solve_round
 from policies.p2 import best_resources, solve_p2
-from policies.resources import share_band
 
 SYSTEM = Scenario.femnist(num_devices=5, cohort_size=3)
 ONES = np.ones(5)
 OPPORTUNISTIC = partial(Opportunistic, SYSTEM, prices=DualPrices(ONES, ONES))
 P2, ROUND = (partial(solve, ONES, ONES) for solve in (solve_p2, solve_round))
-SPLIT = partial(share_band, ONES, f=SYSTEM.f_mid, p=SYSTEM.p_mid, scenario=SYSTEM)
 
 
 def deciding(kind=LROA, **changed: Any):
@@ -77,9 +75,6 @@ CALLS = [
     (lambda: ROUND(ONES, SYSTEM, tolerance="1"), r"tolerance must lie in \(0, 1\], got '1'"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES), "available must be bool with the shape"),
     (lambda: ROUND(ONES, SYSTEM, available=ONES < 1), "at least one device in every round"),
-    # Resources of a cohort.
-    (lambda: SPLIT(cohort=[3, 3]), "cohort must name each device once"),
-    (lambda: SPLIT(cohort=[-1, -1]), "cohort must name at least one device"),
     # Policies and selectors.
     (lambda: LROA("cifar10"), r"scenario must be a Scenario, .*: use Scenario.preset\('cifar10'\)"),
     (lambda: OPPORTUNISTIC(start="warm"), "start must be one of settled, cold, got 'warm'"),

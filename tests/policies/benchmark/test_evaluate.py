@@ -38,7 +38,7 @@ gap outcome_gap mean_objective mean_reward sampling_error
 def test_evaluate__equals_a_loop_over_the_single_environment(name, fields, scenario):
     scenario = scenario.replace(**fields)
     policy = make_policy(name, scenario)
-    table = evaluate([policy], scenario, [2**70, 3])
+    table = evaluate([policy], scenario, [2**62, 3])
     assert list(table.columns) == COLUMNS.split()
     prices = penalty_prices(scenario)
     energy_price, worth = outcome_prices(scenario)
@@ -159,9 +159,7 @@ def test_summarise__accuracy_gap_is_of_rounds_until_the_target():
         ({"scenario": "digits"}, r"got 'digits': use Scenario.preset\('digits'\)"),
         ({"seeds": []}, "seeds must be one or more"),
         ({"seeds": [1, 1]}, "distinct integers"),
-        ({"seeds": range(10**9)}, "seeds must be at most 1,000,000, got 1,000,000,000"),
-        ({"seeds": range(10**30)}, "seeds must be at most 1,000,000, got"),
-        ({"seeds": [-1]}, r">= 0, got \[-1\]"),
+        ({"seeds": [-1]}, r"distinct integers from 0 to 2\^63, got \[-1\]"),
         ({"seeds": 5}, r"seeds must be a sequence, got 5: use range\(5\)"),
         ({"target_accuracy": 90}, r"lie in \(0, 1\], got 90: 90 % is 0.9"),
     ],

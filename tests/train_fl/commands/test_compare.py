@@ -186,9 +186,9 @@ def test_set__alone_lists_its_fields_with_defaults(capsys):
         main(["compare", "--set"])
     header, *lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
-    assert header.split() == ["field", "default"]
+    assert header.split() == ["field", "unit", "default"]
     assert [*rows] == [*FIELDS]
-    shown = {"bandwidth_hz": "1000000.0", "lambda_": "", "csi": "full", "momentum": "0.9"}
+    shown = {"bandwidth_hz": "Hz 1000000.0", "lambda_": "s", "csi": "full", "momentum": "0.9"}
     assert {name: rows[name] for name in shown} == shown
 
 

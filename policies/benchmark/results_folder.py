@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _CONFIG = "config.json"
 _LONGEST_NAME = 100
 # The models are the only results in a folder of their own.
-_OURS = re.compile(r"[\w-]+\.\w+|models/[\w.+-]+\*-seed-\*\.pt")
+_OURS = re.compile(r"[\w-]+\.\w+|models/[\w.+-]+-seed-\*\.pt")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def described(scenario: Scenario) -> dict[str, Any]:
 
 def models_of(titles: Iterable[str]) -> list[str]:
     """The patterns of the files with the final models of policies."""
-    return [f"models/{file_name(title)}*-seed-*.pt" for title in titles]
+    return [f"models/{file_name(title)}-seed-*.pt" for title in titles]
 
 
 def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:

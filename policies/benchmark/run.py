@@ -87,7 +87,7 @@ class Run:
         """The policy to play: made from its text, or the given one."""
         return self.policy if self.text is None else self.text.make(self.scenario)
 
-    def values(self, policy: Policy) -> str:
+    def hash_of_values(self, policy: Policy) -> str:
         """Hash of the values that its policy holds when it is made, such as a network's weights.
 
         Raises any exception if they cannot be pickled. Those of FLEdge follow from the text.
@@ -163,7 +163,7 @@ class BoundRun:
     def make_policy(self) -> None:
         """No policy."""
 
-    def values(self, _: None) -> str:
+    def hash_of_values(self, _: None) -> str:
         """No values of a policy."""
         return ""
 

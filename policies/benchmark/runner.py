@@ -57,7 +57,7 @@ class PlannedRun:
     def play(self) -> tuple[Record, bool]:
         """Play the run; returns its record, and whether that is what the key says."""
         policy: Any = self.run.make_policy()
-        values = self.run.values(policy) if self.key else ""
+        values = self.run.hash_of_values(policy) if self.key else ""
         record = self.run.play(policy, self.checkpoint, self.model)
         return record, not self.key or self.run.key(policy, values) == self.key
 
@@ -125,8 +125,8 @@ def play_runs(
     With a folder, the record of each run that is made from a text is a file in it, named by the
     run's key, and the run is not played again. Every `checkpoint_every` rounds such a run also
     saves a checkpoint in the user's cache folder if it trains, from which it resumes after a kill.
-    With `models`, its final global model is copied there. On a cluster, both folders must be
-    shared. A `console` shows a progress bar, which disappears at the end if there is no folder.
+    With `models`, its final global model is copied there. On a cluster, the folder and the cache
+    must be shared. A `console` shows a progress bar, which disappears at the end without a folder.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _planned(
         return PlannedRun(index, run)
     policy: Any = run.policy
     try:
-        values = run.values(policy)
+        values = run.hash_of_values(policy)
     except Exception as error:  # values of the user can raise anything
         warnings.warn(
             f"the results of {run.name} are not kept, because its policy cannot be pickled: "

@@ -87,7 +87,7 @@ def key_of(*parts: object) -> str:
 
 @cache
 def fledge_hash() -> str:
-    """Hash of the packages' sources and of the libraries' versions, when this process began."""
+    """Hash of FLEdge's sources and the libraries' versions, as this process first reads them."""
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())

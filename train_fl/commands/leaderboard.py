@@ -39,6 +39,7 @@ from train_fl.commands.leaderboard_file import FileSetting, find_leaderboard, re
 from train_fl.commands.options import OutputOptions, RunOptions, shown
 from train_fl.commands.settings import dataset_of, make_setting, network_note
 from train_fl.commands.submission import (
+    FRESH_SEEDS,
     QUICK,
     fresh_seeds,
     newcomers,
@@ -148,7 +149,8 @@ def _rank_newcomers(
     if options.fresh_seed is not None:
         given["fresh_seed"] = natural_number("--fresh-seed", options.fresh_seed)
     read, left_out = newcomers(read, options.policies, stored)
-    settings = [_setting(one, stored) for one in read]
+    number = range(FRESH_SEEDS)  # the seeds are drawn once the folder is known
+    settings = [replace(_setting(one), seeds=number, bounded=False) for one in read]
     with _results_folder(options, title, given, read, settings) as folder:
         seeds = fresh_seeds(folder, options.fresh_seed, stored)
         settings = [replace(setting, seeds=seeds) for setting in settings]
@@ -185,7 +187,7 @@ def _played(
     return {one.name: result for one, result in zip(settings, results, strict=True)}
 
 
-def _setting(read: FileSetting, stored: pd.DataFrame | None) -> Setting:
+def _setting(read: FileSetting, stored: pd.DataFrame | None = None) -> Setting:
     """The setting of a file; with stored runs it has their seeds and no bounds."""
     try:
         setting = make_setting(read.name, read.options, read.policies, ranked=True)

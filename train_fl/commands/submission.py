@@ -50,10 +50,7 @@ class Verdict:
 def newcomers(
     read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
 ) -> tuple[list[FileSetting], dict[str, list[str]]]:
-    """The settings with Opportunistic before the newcomers, and for each those that cannot run.
-
-    Settings in which no newcomer can run are only among the latter.
-    """
+    """The settings to play, Opportunistic first, and the newcomers that cannot run, by setting."""
     specs = [PolicySpec(name) for name in names]
     played = []
     left_out: dict[str, list[str]] = {}
@@ -123,7 +120,9 @@ def _verdicts(
             place = _place(ratio, rivals) if status == OK else None
             yield Verdict(setting, name, status, reason, ratio, place)
         else:
-            yield Verdict(setting, name, status, reason or "the target is missed in a run")
+            yield Verdict(
+                setting, name, status, reason or "a run of it or of Opportunistic misses the target"
+            )
 
 
 def _reached(*times: pd.Series) -> bool:

@@ -240,7 +240,7 @@ class SavedAgent:
 
 
 def _check_not_normalized(model: Any) -> None:
-    """Raise `ValueError` for an agent that sees other observations than those of the spaces."""
+    """Raise `ValueError` for an agent that was trained on scaled observations."""
     if getattr(model, "get_vec_normalize_env", lambda: None)() is not None:
         raise ValueError(
             "the agent was trained on observations that VecNormalize scales: give an object "

@@ -70,7 +70,7 @@ class Checkpoint:
             self._give_up(f"cannot write the checkpoint {str(self.path)!r}: {reason(error)}")
 
     def check(self, decision: Allocation) -> None:
-        """Compare the decision after the first checkpoint with that of the reloaded policy.
+        """Compare the decision after the first checkpoint with the reloaded policy's decision.
 
         If they differ, because the policy's pickle loses something, warn, and save no more.
         """

@@ -90,7 +90,7 @@ class Run:
     def hash_of_values(self, policy: Policy) -> str:
         """Hash of the values that its policy holds when it is made, such as a network's weights.
 
-        Raises any exception if they cannot be pickled. Those of FLEdge follow from the text.
+        Raises any exception if they cannot be pickled. FLEdge's policies follow from their text.
         """
         known = self.text is not None and self.text.is_known
         return "" if known else values_hash(policy)

@@ -41,8 +41,10 @@ _STAGE_NUMBERS = 120_000_000
 _HEAD_START_NUMBERS = 1 << 24
 # Proven relative distance of each of these rounds to its optimum.
 _TOLERANCE = 1e-4
-# Tolerated relative violation of the constraints, as root mean square over devices.
+# Tolerated relative violation of the constraints, as root mean square over devices and as mean.
 _SETTLED = 0.02
+# Rounds at which two successive rounds of a channel may begin.
+_STARTS = 1 << 16
 # Steps of the ascent for a constraint that is violated by 100 %: of the price of participation, as
 # a fraction of the round time, and of the logarithm of the price of energy.
 _TIME_STEP = 0.02
@@ -215,12 +217,12 @@ def play_sample(
 ) -> Sample:
     """Means over rounds that are drawn from the channel and solved at given prices."""
     rounds = _sample_size(scenario)
-    gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
+    known, gains = _draw_gains(scenario, rng, rounds)
     available = None
     if scenario.drops_out:
         available = draw_available(rng, rounds, scenario.availability)
     solution = solve_round(
-        gains,
+        known,
         m,
         z,
         scenario,
@@ -229,12 +231,25 @@ def play_sample(
         available=available,
         cohort_only=True,
     )
-    _, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
+    time, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
+    longest = np.where(solution.participates, time, 0.0).max(axis=1)
     return Sample(
-        float(np.mean(solution.deadline)),
+        float(np.minimum(longest, scenario.deadline_s).mean()),
         solution.participates.mean(axis=0),
         np.where(solution.participates, energy, 0.0).mean(axis=0),
     )
+
+
+def _draw_gains(scenario: Scenario, rng: Generator, rounds: int) -> tuple[FloatArray, FloatArray]:
+    """Independent gains as the server knows them, and as they are, (rounds, N) each."""
+    if scenario.csi != "delayed":
+        gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
+        return gains, gains
+    # A recording begins anywhere.
+    starts = rng.integers(_STARTS, size=rounds).tolist()
+    pairs = [scenario.channel.draw(rng, 2, scenario.num_devices, first_round=k) for k in starts]
+    known, gains = np.stack(pairs, axis=1)
+    return known, gains
 
 
 def _common_price(
@@ -267,7 +282,8 @@ def _is_settled(
 ) -> bool:
     """True if the averaged iterates meet the constraints, up to sampling error.
 
-    Unspent energy is weighted by its price, relative to the highest price.
+    Unspent energy is weighted by its price, relative to the highest price. The sampling error of a
+    device is no reason for an excess of all devices together.
     """
     target = lyapunov.participation_target(scenario)
     missing = _pooled(1.0 - participation / target, groups)
@@ -275,7 +291,7 @@ def _is_settled(
     excess = np.where(excess > 0, excess, np.minimum(price, 1.0) * excess)
     chance = np.mean(1.0 / (rounds * target * np.bincount(groups)[groups]))
     worst = max(np.mean(missing**2), np.mean(excess**2))
-    return bool(worst <= _SETTLED**2 + chance)
+    return bool(worst <= _SETTLED**2 + chance and excess.mean() <= _SETTLED)
 
 
 def _rounded(prices: FloatArray) -> FloatArray:

@@ -7,7 +7,8 @@ import functools
 import numpy as np
 import pytest
 
-from fl_edge_env import CellChannel, Scenario, lyapunov, physics
+from fl_edge_env import CellChannel, MarkovChannel, Scenario, lyapunov, physics
+from policies import Opportunistic, evaluate
 from policies.outcome import DualPrices, bound_rounds, outcome_prices, solve_round
 from policies.outcome import prices as prices_module
 
@@ -59,6 +60,32 @@ def test_outcome_prices__no_other_prices_bound_much_better(prices):
             energy = prices.energy * np.exp(size * rng.standard_normal(8))
             participation = prices.participation + size * best * rng.standard_normal(8)
             assert dual(UNEVEN, energy, participation) <= 1.001 * best
+
+
+def test_is_settled__not_if_all_devices_exceed_their_budgets_a_little():
+    scenario = Scenario.cifar10()
+    target = lyapunov.participation_target(scenario)
+    noise = np.random.default_rng(0).standard_normal(120) * 0.05
+    alone = np.arange(120)
+    for excess, settled in ((noise - noise.mean(), True), (np.full(120, 0.05), False)):
+        energy = (1 + excess) * scenario.energy_budget_j
+        given = np.ones(120), target, energy, 1600, alone, scenario
+        assert prices_module._is_settled(*given) == settled
+
+
+def test_outcome_prices__of_old_gains_meet_budgets_with_the_coming_ones():
+    # Uploads take most of the energy, and so does what the server does not know.
+    delayed = Scenario.cifar10(
+        num_devices=12,
+        num_samples=400.0,
+        cycles_per_sample=3e8,
+        energy_budget_j=18.0,
+        channel=MarkovChannel.correlated(0.6),
+        csi="delayed",
+    )
+    policy = Opportunistic(delayed, step_scale=0.0)
+    table = evaluate([policy], delayed, seeds=range(3), gaps=False)
+    assert table["spent_ratio"].mean() == pytest.approx(1.0, abs=0.03)
 
 
 def test_outcome_prices__do_not_depend_on_the_horizon(prices):

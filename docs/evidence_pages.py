@@ -17,6 +17,7 @@ from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.records import DeviceAccounts
 from policies.benchmark.status import IN_A_RUN, excess_of_lottery, lack_of_lottery
 from policies.report.figures import wrapped
+from policies.report.ranking import mean_rank
 from policies.report.styles import looks
 
 if TYPE_CHECKING:
@@ -66,22 +67,25 @@ def paper_table() -> str:
 
 
 def suite_table(*names: str) -> str:
-    """In how many settings of suite-1 schedulers are ok, and their ranks and times there."""
+    """In how many settings of suite-1 schedulers are ok, their mean ranks, and times.
+
+    Times are compared in the settings in which a scheduler and Opportunistic are ok.
+    """
     stored = standings("suite-1")
     # Of settings with training, the time to the target.
     times = stored["priced_time_to_target"].fillna(stored["priced_time"])
     times = times.where(stored["status"] == "ok").unstack("setting")
     ratios = times / times.loc["Opportunistic"]
     ok = times.count(axis="columns")
-    rank = stored["rank"].groupby("scheduler").mean()
+    rank = stored["rank"].groupby("scheduler").agg(mean_rank, policies=len(times))
     rows = []
-    for name in sorted(names or times.index, key=lambda each: (-ok[each], rank[each])):
+    for name in sorted(names or times.index, key=lambda each: rank[each]):
         ratio = ratios.loc[name].dropna()
-        mean = f"{np.exp(np.log(ratio).mean()):.2f}"
+        mean = f"{np.exp(np.log(ratio).mean()):.2f} ({len(ratio)})"
         span = f"{ratio.min():.2f} to {ratio.max():.2f}" if name != "Opportunistic" else "–"
         rows.append([name, f"{ok[name]}", f"{rank[name]:.1f}", mean, span])
-    head = ["scheduler", f"ok, of {times.shape[1]}", "mean rank", "time over Opportunistic's"]
-    return markdown([*head, "least to most"], rows)
+    head = ["scheduler", f"ok, of {times.shape[1]}", "mean rank"]
+    return markdown([*head, "time over Opportunistic's (settings)", "least to most"], rows)
 
 
 # Fields of presets, in the units of the heads; several numbers give a range.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
+import numpy as np
 import pandas as pd
 
 from policies.benchmark.intervals import relative_interval
@@ -60,18 +61,23 @@ def ranks(summary: pd.DataFrame) -> dict[str, tuple[int, int, int]]:
 
 
 def ranked_overall(summaries: Sequence[pd.DataFrame]) -> list[str]:
-    """The policies of several settings by the number in which they are ok, then by mean rank.
+    """The policies of several settings by `mean_rank`.
 
-    The rank is the last in a setting that a policy did not run. A policy that is ahead of another
-    in every setting is ahead here.
+    Policies with equal mean ranks are in the order of the first setting.
     """
-    orders = [ranked(summary) for summary in summaries]
-    names = list(dict.fromkeys(name for order in orders for name in order))
-    good = dict.fromkeys(names, 0)
-    places = dict.fromkeys(names, 0)
-    for summary, order in zip(summaries, orders, strict=True):
-        for name, runs in by_policy(summary):
-            good[name] += is_ok(runs)
-        for name in names:
-            places[name] += order.index(name) if name in order else len(names)
-    return sorted(names, key=lambda name: (-good[name], places[name]))
+    names = list(dict.fromkeys(name for summary in summaries for name in ranked(summary)))
+    found = [ranks(summary) for summary in summaries]
+    means = {
+        name: mean_rank([each[name][0] if name in each else np.nan for each in found], len(names))
+        for name in names
+    }
+    return sorted(names, key=lambda name: means[name])
+
+
+def mean_rank(ranks: Sequence[float], policies: int) -> float:
+    """The mean of a policy's ranks over settings.
+
+    A policy that is not ok or did not run in a setting, where its rank is NaN, has the last: the
+    number of policies.
+    """
+    return float(np.nan_to_num(ranks, nan=policies).mean())

@@ -108,7 +108,7 @@ def save_overview(
     """Draw each scheduler's priced time relative to LROA's, a panel for each setting, in rows.
 
     If LROA misses the target in a run, times are relative to the best scheduler that reaches it.
-    Schedulers that are ok in most settings come first. All panels have the same axis.
+    Schedulers are in the order of `ranked_overall`. All panels have the same axis.
 
     The figure is written next to `path`, once for each format, with the format as its suffix.
     """

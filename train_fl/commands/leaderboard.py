@@ -57,7 +57,8 @@ _HOW_TO_READ = (
 )
 _OVERVIEW = (
     "Priced time, to the target or without training in all. Brackets mark schedulers that are not "
-    "ok, and bold the first of the others. First come those that are ok in most settings:"
+    "ok, and bold the first of the others. The schedulers are in the order of their mean rank; a "
+    "setting in which one is not ok or did not run counts as the last rank:"
 )
 
 

@@ -133,9 +133,9 @@ def test_overview__brackets_who_is_not_ok_and_marks_who_leads():
     second = second.drop(columns="priced_time_to_target")
     nobody = summary(Two={"status": "over budget", "priced_time_to_target": 7200.0})
     assert overview_markdown({"a": first, "b": second, "c": nobody}).splitlines() == [
-        "| setting | Two | One |",
+        "| setting | One | Two |",
         "| --- | ---: | ---: |",
-        "| a, d | (1.157) | **0.083** |",
-        "| b, h | **5** | – |",
-        "| c, d | (0.083) | – |",
+        "| a, d | **0.083** | (1.157) |",
+        "| b, h | – | **5** |",
+        "| c, d | – | (0.083) |",
     ]

@@ -189,7 +189,7 @@ def _played(
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None = None) -> Setting:
-    """The setting of a file; with stored runs it has their seeds and no bounds."""
+    """The setting of a file, with the seeds of its stored runs if there are any."""
     try:
         setting = make_setting(read.name, read.options, read.policies, ranked=True)
     except ValueError as error:
@@ -197,7 +197,7 @@ def _setting(read: FileSetting, stored: pd.DataFrame | None = None) -> Setting:
     if stored is None:
         return setting
     seeds = stored.loc[stored["setting"] == read.name, "seed"].unique()
-    return replace(setting, seeds=seeds.tolist(), bounded=False)
+    return replace(setting, seeds=seeds.tolist() or setting.seeds)
 
 
 def _described(read: FileSetting, setting: Setting) -> dict[str, object]:

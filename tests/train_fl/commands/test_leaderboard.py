@@ -244,8 +244,8 @@ def test_quick__ranks_nearly_as_all_settings_do():
     assert quick.corr(whole, method="spearman") > 0.9
 
 
-@pytest.mark.usefixtures("plain_pictures")
-def test_suite__runs_a_learner_where_models_are_trained(suite, call):
+@pytest.mark.usefixtures("suite", "plain_pictures")
+def test_suite__runs_a_learner_where_models_are_trained(call):
     printed = call("leaderboard tiny mine.py:Student --workers 1 --fresh-seed 25")
     assert "\n- iid: not run\n- digits: over budget, " in printed
     assert "\nmean rank 4 in 2 of 2 settings" in printed
@@ -253,9 +253,19 @@ def test_suite__runs_a_learner_where_models_are_trained(suite, call):
     assert folder.name == "tiny-policies-mine.py-Student-fresh-seed-25"
     runs = pd.read_csv(folder / "summary.csv")
     assert (set(runs["setting"]), set(runs["seed"])) == ({"digits"}, {*range(25, 35)})
+
+
+@pytest.mark.usefixtures("plain_pictures")
+def test_suite__its_schedulers_play_the_stored_seeds_with_bounds(suite, call):
+    with Path("suites/tiny.toml").open("a") as file:
+        file.write('[[settings]]\nname = "new"\nnum_devices = 4\nseeds = 2\nfirst_seed = 30\n')
     assert "3 seeds from 7 to 20, 12 rounds" in call("leaderboard tiny --workers 1 --out out")
     runs = pd.read_csv("out/summary.csv")
-    assert len(runs.merge(suite, on=["setting", "policy", "seed"])) == len(runs) == len(suite)
+    assert runs["outcome_gap"].notna().all()
+    new = runs["setting"] == "new"
+    assert set(runs.loc[new, "seed"]) == {30, 31}
+    known = runs[~new]
+    assert len(known.merge(suite, on=["setting", "policy", "seed"])) == len(known) == len(suite)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, Opportunistic, UniD, evaluate, make_policy
-from policies.report.ranking import mean_rank, ranked
+from policies.report.ranking import ranked
 from tests.policies import own_policies
 from tests.support import ROOT
 from train_fl.commands.leaderboard_file import find_leaderboard, read_leaderboard
@@ -81,7 +81,6 @@ def test_leaderboard__ranks_the_schedulers_of_each_setting(call, tmp_path, monke
         pd.testing.assert_frame_equal(ours, expected, check_exact=False, rtol=1e-12)
         rows = ranks[(ranks.setting == name) & ranks["seeds"].notna()]
         assert rows.scheduler.tolist() == ranked(expected)
-        assert rows["rank"].notna().tolist() == rows["status"].eq("ok").tolist()
         text = page.split("\n## ")[section]
         assert text.startswith(f"{name}\n")
         assert text.count("\n|") == 2 + len(fielded) + 1  # and one that needs training
@@ -182,28 +181,26 @@ class Fitted(Opportunistic):
 
 
 @pytest.fixture
-def suite(tmp_path, monkeypatch) -> pd.DataFrame:
+def suite(tmp_path, monkeypatch) -> None:
     """The stored runs of a suite called tiny, in a folder with user-defined policies.
 
     Without training, Opportunistic's times are its own, and LROA's are half of these.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("train_fl.commands.leaderboard_file.SUITES", tmp_path / "suites")
-    (tmp_path / "mine.py").write_text(Path(own_policies.__file__).read_text() + MORE)
+    Path("mine.py").write_text(Path(own_policies.__file__).read_text() + MORE)
     scenario = Scenario.cifar10(num_devices=6, num_rounds=12, energy_budget_j=10000.0)
     runs = evaluate([Opportunistic(scenario)], scenario, [7, 8, 20], gaps=False)
     runs = runs.assign(setting="iid", status_reason="not read")
-    trained = runs[:1].assign(setting="digits", seed=3, priced_time_to_target=1.0)
-    runs = pd.concat([runs, trained])
+    runs = pd.concat([runs, runs[:1].assign(setting="digits", seed=3, priced_time_to_target=1.0)])
     policies = (("LROA", 0.5, "ok"), ("Opportunistic", 1, "ok"), ("Uni-S", 0.1, "over budget"))
     stored = pd.concat(
         runs.assign(policy=name, priced_time=factor * runs["priced_time"], status=status)
         for name, factor, status in policies
     )
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "tiny.toml").write_text(TINY)
-    stored.to_csv(tmp_path / "suites" / "tiny.csv", index=False)
-    return stored
+    Path("suites").mkdir()
+    Path("suites/tiny.toml").write_text(TINY)
+    stored.to_csv("suites/tiny.csv", index=False)
 
 
 @pytest.mark.usefixtures("suite", "quick", "plain_pictures")
@@ -237,11 +234,9 @@ def quick(monkeypatch) -> None:
 def test_quick__ranks_nearly_as_all_settings_do():
     table = pd.read_csv(ROOT / "docs/leaderboards/suite-1.csv")
     ranks = table.pivot(index="scheduler", columns="setting", values="rank")
-    quick, whole = (
-        each.apply(mean_rank, axis="columns", policies=len(ranks))
-        for each in (ranks[list(QUICK)], ranks)
-    )
-    assert quick.corr(whole, method="spearman") > 0.9
+    ranks = ranks.fillna(len(ranks))
+    whole = ranks.mean(axis="columns")
+    assert ranks[list(QUICK)].mean(axis="columns").corr(whole, method="spearman") > 0.9
 
 
 @pytest.mark.usefixtures("suite", "plain_pictures")
@@ -255,17 +250,16 @@ def test_suite__runs_a_learner_where_models_are_trained(call):
     assert (set(runs["setting"]), set(runs["seed"])) == ({"digits"}, {*range(25, 35)})
 
 
-@pytest.mark.usefixtures("plain_pictures")
-def test_suite__its_schedulers_play_the_stored_seeds_with_bounds(suite, call):
-    with Path("suites/tiny.toml").open("a") as file:
-        file.write('[[settings]]\nname = "new"\nnum_devices = 4\nseeds = 2\nfirst_seed = 30\n')
+@pytest.mark.usefixtures("suite", "plain_pictures")
+def test_suite__its_schedulers_play_the_stored_seeds_with_bounds(call):
+    Path("suites/tiny.toml").write_text(
+        TINY + '[[settings]]\nname = "new"\nnum_devices = 4\nseeds = 2\nfirst_seed = 30\n'
+    )
     assert "3 seeds from 7 to 20, 12 rounds" in call("leaderboard tiny --workers 1 --out out")
     runs = pd.read_csv("out/summary.csv")
     assert runs["outcome_gap"].notna().all()
-    new = runs["setting"] == "new"
-    assert set(runs.loc[new, "seed"]) == {30, 31}
-    known = runs[~new]
-    assert len(known.merge(suite, on=["setting", "policy", "seed"])) == len(known) == len(suite)
+    seeds = runs.groupby("setting")["seed"].unique().map(list).to_dict()
+    assert seeds == {"iid": [7, 8, 20], "digits": [3], "new": [30, 31]}
 
 
 @pytest.mark.parametrize(
@@ -289,22 +283,20 @@ def test_suite__wrong_input_ends_with_one_line(refused, given, message):
 
 def test_suite_1__has_stored_results_of_all_its_runs():
     path, stored = find_leaderboard(Path("suite-1"))
-    settings = read_leaderboard(path)
-    for setting in settings:
-        scenario = setting.options.make_scenario()
-        names = {make_policy(one.name, scenario).name for one in setting.policies}
-        runs = stored[stored["setting"] == setting.name]
-        seeds = runs["seed"].unique().tolist()
-        found = {name: group["seed"].tolist() for name, group in runs.groupby("policy")}
-        assert found == dict.fromkeys(names, seeds)
-        assert runs["priced_time_to_target"].notna().any() == setting.options.training.train
+    for one in read_leaderboard(path):
+        scenario = one.options.make_scenario()
+        runs = stored[stored["setting"] == one.name]
+        times = runs.pivot(index="seed", columns="policy", values="priced_time")
+        assert times.notna().all(axis=None)
+        assert set(times) == {make_policy(each.name, scenario).name for each in one.policies}
+        assert runs["priced_time_to_target"].notna().any() == one.options.training.train
 
 
 @pytest.mark.usefixtures("whole_searches")
 def test_suite_1__stored_results_come_out_again():
     _, stored = find_leaderboard(Path("suite-1"))
     scenario = Scenario.cell(num_rounds=1000)
-    ours = stored[(stored["setting"] == "cell") & (stored["policy"] == "LROA")]
+    ours = stored.query("setting == 'cell' and policy == 'LROA'").reset_index(drop=True)
     runs = evaluate([LROA(scenario)], scenario, ours["seed"], gaps=False)
-    runs, ours = runs.align(ours.reset_index(drop=True), join="inner", axis="columns")
-    pd.testing.assert_frame_equal(runs, ours, rtol=1e-6, check_dtype=False)
+    both = runs.align(ours, join="inner", axis="columns")
+    pd.testing.assert_frame_equal(*both, rtol=1e-6, check_dtype=False)

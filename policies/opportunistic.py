@@ -23,7 +23,6 @@ from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import Info, Observed
 from policies.base import Policy
 from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
-from policies.outcome.prices import play_sample
 
 Start = Literal["settled", "cold"]
 
@@ -137,14 +136,12 @@ class Opportunistic(Policy):
 def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     """Time [s] by which a participation within the budget raises the cost of the device's next one.
 
-    The jump is 3 % of the mean round time at the prices, divided by the square root of a device's
-    participations in an episode. Larger steps lengthen a run; with much smaller ones, devices lack
+    The jump is 3 % of the mean price of participation, divided by the square root of a device's
+    participations in an episode. Larger steps lengthen a run. With smaller ones, devices lack
     nearly as much as in a lottery.
     """
-    rng = np.random.default_rng(np.random.SeedSequence(0).spawn(1)[0])
-    time = play_sample(scenario, rng, *prices, tolerance=1e-6).time
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
-    return 0.03 * time / math.sqrt(participations)
+    return 0.03 * float(np.mean(np.abs(prices.participation))) / math.sqrt(participations)
 
 
 def _checked(prices: object, num_devices: int) -> DualPrices:

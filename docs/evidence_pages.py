@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from fl_edge_env import Scenario
 from fl_edge_env.scenario.presets import PRESETS
 from policies.benchmark.records import DeviceAccounts
-from policies.benchmark.status import IN_A_RUN, excess_of_lottery, lack_of_lottery
+from policies.benchmark.status import Lottery, most_in_a_run
 from policies.report.figures import wrapped
 from policies.report.ranking import mean_rank
 from policies.report.styles import looks
@@ -270,10 +270,11 @@ def _draw_status(place: int, axes: Axes) -> None:
     system = stored.index.unique("setting")[place]
     for status, lack, excess in stored.loc[system, ["status", "lack", "excess"]].itertuples(False):
         _dot(axes, [100 * lack], 100 * excess, "black", status)
-    participations = np.full((1, 1), 1000 / 60)
-    even = DeviceAccounts(*[participations] * 7, *[participations[0]] * 2)
-    axes.axvline(100 * IN_A_RUN * lack_of_lottery(even).mean[0], color="0.6", linestyle="--")
-    axes.axhline(100 * IN_A_RUN * excess_of_lottery(even).mean[0], color="0.6", linestyle="--")
+    fair = np.full((1, 1), 1000 / 60)
+    even = DeviceAccounts(fair, fair, fair, fair, np.full((1, 1), 1000.0), fair[0])
+    most_lack, most_excess = most_in_a_run(Lottery.like(even))
+    axes.axvline(100 * most_lack, color="0.6", linestyle="--")
+    axes.axhline(100 * most_excess, color="0.6", linestyle="--")
     axes.set(
         xlim=(-5, 105), ylim=(-5, 105), xlabel="lack, %", ylabel="excess, %" if not place else ""
     )

@@ -15,7 +15,7 @@ from policies.benchmark.records import DeviceAccounts, Record, joined
 from policies.benchmark.run import AnyRun
 from policies.benchmark.runner import play_runs
 from policies.benchmark.setting import Setting
-from policies.benchmark.status import judge
+from policies.benchmark.status import judge, limits
 from policies.benchmark.summary import labelled, summarise, weights_until
 
 
@@ -30,7 +30,7 @@ class Comparison:
     target : float, optional
         The test accuracy by whose time policies are ranked.
     notes : str
-        What these runs cannot show, in lines; empty if there is nothing to say.
+        The limits of the status in a run, and what these runs cannot show, in lines.
     left_out : mapping of str to str
         Policies that were not run, with reasons.
     rounds : DataFrame
@@ -65,20 +65,20 @@ def collected(
     return Comparison(
         summary=summarise(rounds, accounts, statuses, setting.target, path_bounds),
         target=setting.target,
-        notes=_notes(setting),
+        notes="\n".join([limits(next(iter(accounts.values()))), *_notes(setting)]),
         left_out=setting.left_out,
         rounds=rounds.assign(status=rounds["policy"].map(names)),
         bounds=path_bounds,
     )
 
 
-def _notes(setting: Setting) -> str:
-    """A note on policies with different uploads, or an empty text."""
+def _notes(setting: Setting) -> list[str]:
+    """A note on policies with different uploads, if there are any."""
     first, *rest = setting.runs
     other = [run.label for run in rest if run.scenario.compression != first.scenario.compression]
     if not other:
-        return ""
-    return f"Uploads differ from {first.label}'s, and times with them: {', '.join(other)}."
+        return []
+    return [f"Uploads differ from {first.label}'s, and times with them: {', '.join(other)}."]
 
 
 def compare_settings(

@@ -13,17 +13,11 @@ import pandas as pd
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.aggregation import contributions, in_time
-from fl_edge_env.allocation import normalized
 from fl_edge_env.lyapunov import participation_target
-from fl_edge_env.physics import participation_probability
 from fl_edge_env.typing import BoolArray, FloatArray, Info, Observed
 
 # Relative excess over the budget that is only rounding.
 ENERGY_TOLERANCE = 1e-9
-
-# The least filled fraction of the cohort: for cohorts that are chosen and waited for, and others.
-LEAST_CHOSEN = 0.95
-LEAST_FILLED = 0.9
 
 _SCALARS = ("round_time", "elapsed_time", "latency", "sampling_error", "penalty")
 
@@ -39,50 +33,34 @@ class DeviceAccounts(NamedTuple):
         Number of each device's participations. If a decision gives weights, one with less than the
         weight of the device's data share counts less. If all decisions are sampled, it is `fair`
         times the device's influence, as the weights of draws make up for rare ones.
-    actual : ndarray, shape (S, N)
-        Number of each device's participations, without these exceptions.
-    weighted : ndarray, shape (S, N)
-        The sum of each device's weights in the aggregate times K, which is its number of
-        participations if each has the weight 1 / K.
     fair : ndarray, shape (S, N)
         Fair number of participations: in proportion to the data, but at most an even split.
-    drawn, allowed : ndarray, shape (S, N)
-        Mean number of participations in the lottery, and the number that the budget allows.
-    filled, least_filled : ndarray, shape (S,)
-        Number of participants over the lottery's, at most 1, and its limit. For draws, the expected
-        number of distinct devices, relative to draws in proportion to the data. Late devices do not
-        count as participants.
+    drawn : ndarray, shape (S, N)
+        Mean number of participations in the lottery.
+    rounds : ndarray, shape (S, N)
+        Number of rounds in which the device was available.
+    filled : ndarray, shape (S,)
+        Number of devices and draws of the cohorts that are in time, over the lottery's participants
+        in each round, at most 1.
     """
 
     energy: FloatArray
     participation: FloatArray
-    actual: FloatArray
-    weighted: FloatArray
     fair: FloatArray
     drawn: FloatArray
-    allowed: FloatArray
+    rounds: FloatArray
     filled: FloatArray
-    least_filled: FloatArray
-
-    def share(self) -> FloatArray:
-        """Participations over their fair number, (S, N); 1 for a device never available."""
-        return over_fair(self.participation, self.fair)
 
     def lack(self) -> FloatArray:
         """The mean over devices of what they lack of their fair participation, (S,)."""
-        lack: FloatArray = np.maximum(1.0 - self.share(), 0.0).mean(axis=-1)
+        share = over_fair(self.participation, self.fair)
+        lack: FloatArray = np.maximum(1.0 - share, 0.0).mean(axis=-1)
         return lack
 
     def excess(self) -> FloatArray:
         """The mean over devices of what they spend beyond their budgets, (S,)."""
         excess: FloatArray = np.maximum(self.energy - 1.0, 0.0).mean(axis=-1)
         return excess
-
-    def together(self) -> DeviceAccounts:
-        """The devices of all runs as of one run."""
-        counts = ("participation", "actual", "weighted", "fair", "drawn", "allowed")
-        sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in counts}
-        return self._replace(energy=self.energy.mean(axis=0, keepdims=True), **sums)
 
 
 def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
@@ -109,13 +87,14 @@ class Record(NamedTuple):
 class _Sums:
     """Sums over the rounds so far, for each run and device, shape (S, N), if no other is given."""
 
-    filled: FloatArray  # fractions of the cohort, (S,)
+    filled: FloatArray  # fractions of the slots, (S,)
     expected: FloatArray  # energy [J]
     spent: FloatArray  # energy [J]
     participations: FloatArray
     counted: FloatArray  # participations, fewer for small weights
     drawn: FloatArray
     fair: FloatArray
+    rounds: FloatArray  # in which it was available
     influence: FloatArray
     by_data: FloatArray  # the fair influence
     chosen: int = 0  # rounds with a chosen cohort
@@ -123,7 +102,7 @@ class _Sums:
     @classmethod
     def zero(cls, runs: int, devices: int) -> _Sums:
         """Sums before the first round."""
-        return cls(np.zeros(runs), *np.zeros((8, runs, devices)))
+        return cls(np.zeros(runs), *np.zeros((9, runs, devices)))
 
 
 class Recorder:
@@ -155,13 +134,15 @@ class Recorder:
         self.num_rounds += 1
         weight = contributions(decision, info, self._scenario).weight
         done = in_time(info)
+        cohort = info["cohort"]
+        slots = np.take_along_axis(done, cohort, axis=-1) & (cohort >= 0)
         self._sums.participations += done
         self._sums.expected += info["energy_expected"]
         self._sums.spent += info["energy_spent"]
-        self._count_shares(decision, info, weight, done)
+        self._count_shares(decision, info, weight, done, slots)
         values: dict[str, Any] = {name: info.get(name, math.nan) for name in _SCALARS}
         values["reward"] = reward
-        values |= self._energies(info) | self._weights(decision, weight)
+        values |= self._energies(info) | self._weights(decision, weight, slots)
         average = self._sums.expected / self._scenario.energy_budget_j / self.num_rounds
         # Sums over N: NumPy's mean and count_nonzero take twice as long.
         over = (average > 1 + ENERGY_TOLERANCE).sum(axis=-1)
@@ -190,13 +171,18 @@ class Recorder:
             "worst_spent_ratio": spent_average.max(axis=-1),
         }
 
-    def _weights(self, decision: Allocation, weight: FloatArray) -> dict[str, Any]:
+    def _weights(
+        self, decision: Allocation, weight: FloatArray, slots: BoolArray
+    ) -> dict[str, Any]:
         """Weights of the round, and what all rounds gave the least favoured device."""
+        given = decision.weights
         return {
             "influence": self._influence().min(axis=-1),
             "aggregate_noise": (weight**2).sum(axis=-1),
-            # Sampling weights follow from q and are unbiased, so their sum is not checked.
-            "weight_sum": weight.sum(axis=-1) if decision.q is None else 1.0,
+            # As given, whatever uploads fail. Others follow from q or the cohort's data.
+            "weight_sum": 1.0
+            if given is None
+            else np.where(slots[..., : given.shape[-1]], given, 0.0).sum(axis=-1),
             "least_participation": self._participation().min(axis=-1),
             "never_seen": (self._sums.participations == 0).sum(axis=-1),
         }
@@ -207,6 +193,7 @@ class Recorder:
         info: Info,
         weight: FloatArray,
         done: BoolArray,
+        slots: BoolArray,
     ) -> None:
         """Record the fair participation and weight of available devices, and their actual ones."""
         scenario = self._scenario
@@ -214,6 +201,7 @@ class Recorder:
         shares = self._shares if available is None else _shares(scenario, available)
         self._sums.drawn += shares.drawn
         self._sums.fair += shares.fair
+        self._sums.rounds += shares.of_all > 0
         # Expected sampling weights sum to the available share of the data.
         self._sums.by_data += shares.by_data if decision.q is None else shares.of_all
         self._sums.influence += weight
@@ -222,7 +210,7 @@ class Recorder:
             self._sums.counted -= self._lost(info, weight, done)
         if decision.q is None:
             self._sums.chosen += 1
-        self._sums.filled += self._filled(decision, info, shares, done)
+        self._sums.filled += np.minimum(slots.sum(axis=-1) / shares.drawn.sum(axis=-1), 1.0)
 
     def _lost(self, info: Info, weight: FloatArray, done: BoolArray) -> FloatArray:
         """The part of each participation that counts for nothing: below the device's data share."""
@@ -234,21 +222,6 @@ class Recorder:
         given = weight * (1.0 - scenario.upload_failure)
         lost: FloatArray = np.maximum(1.0 - given / np.maximum(least, 1e-300), 0.0) * sent
         return lost
-
-    def _filled(
-        self, decision: Allocation, info: Info, shares: _Shares, done: BoolArray
-    ) -> FloatArray:
-        """The filled fraction of the cohort, to which late devices do not contribute."""
-        filled: FloatArray
-        if decision.q is None:
-            filled = np.minimum(done.sum(axis=-1) / shares.drawn.sum(axis=-1), 1.0)
-            return filled
-        q = info["q"] if "q" in info else normalized(decision.q)
-        distinct = participation_probability(q, self._scenario.cohort_size).sum(axis=-1)
-        filled = np.minimum(distinct / shares.distinct, 1.0)
-        if "late" in info:
-            filled *= np.take_along_axis(done, info["cohort"], axis=-1).mean(axis=-1)
-        return filled
 
     def _fair(self) -> FloatArray:
         return np.minimum(self._sums.fair, self.num_rounds * self._target)
@@ -273,21 +246,15 @@ class Recorder:
 
     def accounts(self) -> DeviceAccounts:
         """The accounts of each device over the rounds so far."""
-        drawn = self._sums.drawn
         fair = self._fair()
         sampled = not self._sums.chosen
-        waits = self._scenario.deadline_s == math.inf
-        least_filled = LEAST_CHOSEN if waits and not sampled else LEAST_FILLED
         return DeviceAccounts(
             energy=self._sums.spent / self._scenario.energy_budget_j / self.num_rounds,
             participation=self._influence() * fair if sampled else self._sums.counted,
-            actual=self._sums.participations,
-            weighted=self._scenario.cohort_size * self._sums.influence,
             fair=fair,
-            drawn=drawn,
-            allowed=np.maximum(drawn, self.num_rounds * self._target),
+            drawn=self._sums.drawn,
+            rounds=self._sums.rounds,
             filled=self._sums.filled / self.num_rounds,
-            least_filled=np.full(len(self._seeds), least_filled),
         )
 
     def record(self) -> Record:
@@ -317,15 +284,12 @@ class _Shares(NamedTuple):
     drawn, fair : ndarray, shape (..., N)
         Their mean participations in proportion to the data, and the same or an even split, if that
         is fewer.
-    distinct : ndarray, shape (...,)
-        Expected number of distinct devices in draws by data.
     """
 
     of_all: FloatArray
     by_data: FloatArray
     drawn: FloatArray
     fair: FloatArray
-    distinct: FloatArray
 
 
 def _shares(scenario: Scenario, available: BoolArray) -> _Shares:
@@ -335,5 +299,4 @@ def _shares(scenario: Scenario, available: BoolArray) -> _Shares:
     drawn = np.minimum(size * by_data, 1.0)
     number = np.count_nonzero(available, axis=-1)
     fair = np.minimum(drawn, size / np.maximum(number, 1)[..., None])
-    distinct = participation_probability(by_data, size).sum(axis=-1)
-    return _Shares(of_all, by_data, drawn, fair, distinct)
+    return _Shares(of_all, by_data, drawn, fair)

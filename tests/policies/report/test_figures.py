@@ -114,7 +114,9 @@ def test_ranking__has_dots_in_the_order_of_the_table():
 
 
 def test_legend__has_each_name_once_and_policies_first(drawn, tmp_path, played):
-    rounds = played.rounds.replace({"policy": {"LROA": "cost $x$"}, "status": {"ok": "too short"}})
+    rounds = played.rounds.replace(
+        {"policy": {"LROA": "cost $x$"}, "status": {"ok": "overweights"}}
+    )
     panel = partial(draw_energy, rounds=rounds)
     save_figure([[panel, panel]], [tmp_path / "panels.png"])
     (legend,) = drawn[0].legends

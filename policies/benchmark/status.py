@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaincc, xlog1py, xlogy
 
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.typing import BoolArray, FloatArray
 from policies.benchmark.records import DeviceAccounts, over_fair
 
 OK = "ok"
@@ -90,11 +90,11 @@ class Lottery(NamedTuple):
         """The probability that a device spends at least this `energy` over its budget."""
         return self._any(gammaincc(self.number, energy * self.mean))
 
-    def _expected(self, values: FloatArray) -> FloatArray:
+    def _expected(self, values: FloatArray | BoolArray) -> FloatArray:
         expected: FloatArray = (self.probability * values).sum(axis=0)
         return expected
 
-    def _any(self, chance: FloatArray) -> float:
+    def _any(self, chance: FloatArray | BoolArray) -> float:
         """The probability of an event for any device, by each's chance given its number."""
         return float(1.0 - np.prod(1.0 - self._expected(chance)))
 

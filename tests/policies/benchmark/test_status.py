@@ -65,33 +65,27 @@ def test_lottery__is_that_of_distinct_devices(data, cohort, rounds, availability
     lack = np.maximum(1 - share, 0).mean()
     assert lottery.lack() == pytest.approx(lack, rel=0.03, abs=1e-9)
     assert lottery.excess() == pytest.approx(np.maximum(energy - 1, 0).mean(), rel=0.03)
-    # Chances of single devices; K distinct ones are nearly independent.
-    for value in (0.4, 0.6):
-        chance = (share <= value).any(axis=-1).mean()
-        assert lottery.chance_of_share(value) == pytest.approx(chance, abs=0.05)
-    for value in (1.6, 2.0):
-        chance = (energy >= value).any(axis=-1).mean()
-        assert lottery.chance_of_energy(value) == pytest.approx(chance, abs=0.05)
+    # K distinct devices are nearly independent.
+    few = (share <= 0.5).any(axis=-1).mean()
+    assert lottery.chance_of_share(0.5) == pytest.approx(few, abs=0.05)
+    much = (energy >= 1.7).any(axis=-1).mean()
+    assert lottery.chance_of_energy(1.7) == pytest.approx(much, abs=0.05)
 
 
 @pytest.mark.parametrize(
     ("given", "name", "reason"),
     [
         (accounts(), "ok", ""),
-        (accounts(first(5, 1.08, 0.9), first(5, 0.9, 1.1)), "ok", ""),
         (accounts(first(3, 1.64, 0.7)), "over budget", "19 % in a run, above 8 %"),
         (accounts(in_turn(3.0), seeds=10), "over budget", "by 20 % in a run, above 8 %"),
         (accounts(first(1, 1.8, 0.9)), "over budget", "a device spends 180 % of its budget"),
-        (accounts(first(1, 1.4, 0.9)), "ok", ""),
         (accounts(first(1, 1.6, 0.9), fair=6.0), "ok", ""),  # as extreme as some lotteries
         (accounts(1.06), "over budget", "all devices spend 106.0 % of their budgets"),
-        (accounts(share=first(3, 0.0, 1.4)), "leaves out", "30 % of their fair participation in a"),
         (accounts(share=in_turn(0.0), seeds=10), "leaves out", "10 % of their fair participation"),
         (accounts(share=first(1, 0.45)), "leaves out", "a device gets 45 % of its fair"),
-        (accounts(share=first(1, 0.55)), "ok", ""),
         (accounts(share=first(1, 0.4), fair=6.0), "ok", ""),
         (accounts(filled=0.94), "leaves out", "94 % of the slots are filled"),
-        (accounts(first(5, 2.0), 0.5), "over budget, leaves out", "above 8 %; devices lack 50 %"),
+        (accounts(2.0, 0.5), "over budget, leaves out", "above 8 %; devices lack 50 %"),
         (accounts(share=first(1, 1.0), fair=first(1, 0.0, 50.0)), "ok", ""),  # never available
         # All devices in all rounds: a lottery lacks nothing, but 5 % of the slots may be empty.
         (accounts(share=0.96, fair=1000.0), "ok", ""),
@@ -110,7 +104,6 @@ def test_judge__cases_by_hand(given, name, reason):
 def test_judge__of_heavy_rounds():
     assert judge(accounts(), 1.009).name == "ok"
     assert judge(accounts(), 1.02) == ("overweights", "the weights of a round sum to 1.020")
-    assert judge(accounts(2.0), 1.2).name == "over budget, overweights"
 
 
 def test_limits__note_short_runs():
@@ -119,26 +112,19 @@ def test_limits__note_short_runs():
     assert limits(accounts(fair=1.6)).startswith("Runs are short: in a run, a lottery lacks 32 %")
 
 
-EIGHTHS = st.integers(0, 24).map(lambda number: number / 8)  # whose sums are exact
+RATIOS = st.floats(0, 3)
 
 
-@given(
-    arrays(float, (5, 10), elements=EIGHTHS),
-    arrays(float, 10, elements=EIGHTHS),
-    st.permutations(range(5)),
-    st.permutations(range(10)),
-)
-def test_judge__knows_no_order_and_no_reward_for_more_energy(ratio, more, seeds, devices):
+@given(arrays(float, (5, 10), elements=RATIOS), arrays(float, 10, elements=RATIOS))
+def test_judge__has_no_reward_for_more_energy(ratio, more):
     status = judge(accounts(ratio, ratio, fair=8.0), 1.0)
-    other = ratio[np.ix_(seeds, devices)]
-    assert judge(accounts(other, other, fair=8.0), 1.0).name == status.name
     worse = judge(accounts(ratio + more, ratio, fair=8.0), 1.0).name
     assert worse == status.name or worse.startswith("over budget")
 
 
 @pytest.mark.parametrize("seeds", [1, 5, 30])
 @pytest.mark.parametrize(
-    ("devices", "cohort", "rounds"), [(120, 2, 300), (10, 2, 100), (10, 10, 50), (1000, 10, 2000)]
+    ("devices", "cohort", "rounds"), [(120, 2, 300), (10, 2, 100), (10, 10, 50), (500, 10, 1000)]
 )
 def test_judge__has_few_false_alarms(devices, cohort, rounds, seeds):
     # Random cohorts that spend their budgets on average, with energies that vary by 20 %.
@@ -146,7 +132,7 @@ def test_judge__has_few_false_alarms(devices, cohort, rounds, seeds):
     turns = np.full(devices, rounds)
     mean = np.full((seeds, devices), rounds * cohort / devices)
     alarms = 0
-    for _ in range(30 if devices * seeds < 30_000 else 10):
+    for _ in range(20):
         number = 1.0 * rng.multivariate_hypergeometric(turns, rounds * cohort, size=seeds)
         energy = rng.gamma(np.maximum(number, 1e-9) / 0.04, 0.04) / mean
         fair = DeviceAccounts(energy, number, mean, mean, 0 * mean + rounds, np.ones(seeds))

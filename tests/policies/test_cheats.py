@@ -99,7 +99,7 @@ def test_ranks__cannot_be_bought(scenario):
     assert ok["honest"]
     assert relative["priced_time"].min() > 0.995
     # Some are shorter, and some lose their status.
-    assert relative["total_time"].min() < 0.95
+    assert relative["total_time"].min() < 0.97
     assert 0 < (~ok).sum() < len(PLANS)
 
 

@@ -62,7 +62,7 @@ def test_outcome_prices__no_other_prices_bound_much_better(prices):
             assert dual(UNEVEN, energy, participation) <= 1.001 * best
 
 
-def test_is_settled__not_if_all_devices_exceed_their_budgets_a_little():
+def test_is_settled__not_if_all_devices_exceed_their_budgets():
     scenario = Scenario.cifar10()
     target = lyapunov.participation_target(scenario)
     noise = np.random.default_rng(0).standard_normal(120) * 0.05
@@ -73,7 +73,7 @@ def test_is_settled__not_if_all_devices_exceed_their_budgets_a_little():
         assert prices_module._is_settled(*given) == settled
 
 
-def test_outcome_prices__of_old_gains_meet_budgets_with_the_coming_ones():
+def test_outcome_prices__of_old_gains_meet_budgets_with_new_ones():
     # Uploads take most of the energy, and so does what the server does not know.
     delayed = Scenario.cifar10(
         num_devices=12,

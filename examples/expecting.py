@@ -1,11 +1,9 @@
-"""A rule for servers that know only the gains of participants: Opportunistic with expected gains.
+"""An oracle for the blind task: Opportunistic with the gains that the last round lets it expect.
 
-python examples/tasks.py FLEdgeBlind-v0 --training-seeds 0
 python examples/expecting.py
 
-It knows the mean gain of every device, and how long fading stays. A device's gain is what its last
-measured gain, and its age, let the server expect. It does not explore. The second command prints
-the score of an oracle: the same rule, which sees the gains of all devices in the last round.
+It sees the gains of all devices in the last round, and knows every device's mean gain and how long
+fading stays. The command prints its score.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ class Expecting(Opportunistic):
 
     def decide(self, observation: Mapping[str, FloatArray]) -> Allocation:
         """Minimise the expected cost of the round."""
-        age = observation.get("age", np.ones(1))  # of the gains, if the server knows all of them
-        gain = expected_gain(observation["channel_gain"], age, self.scenario)
+        gain = expected_gain(observation["channel_gain"], np.ones(1), self.scenario)
         return super().decide({**observation, "channel_gain": gain})
 
 

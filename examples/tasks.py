@@ -17,7 +17,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -40,11 +39,7 @@ TUNING_SEEDS = range(100, 110)
 WEIGHTS = [{"nu": nu, "mu": mu} for nu in (1e4, 3e4, 1e5, 3e5, 1e6) for mu in (0.7, 0.85, 1.0, 1.2)]
 RULES = {"lroa": WEIGHTS, "uni-d": WEIGHTS[2::4]}
 COLUMNS = ["held-out seeds", "fresh seeds", "less LROA's", "status"]
-EXPECTING = f"{Path(__file__).with_name('expecting.py')}:Expecting"
-BLIND_RULES = RULES | {
-    "opportunistic": [{"step_scale": 4.0**k} for k in range(-2, 6)],
-    EXPECTING: [{"step_scale": scale} for scale in (1.0, 1.5, 2.0)],
-}
+BLIND_RULES = RULES | {"opportunistic": [{"step_scale": 2.0**k} for k in range(-1, 4)]}
 
 
 class Static(Policy):

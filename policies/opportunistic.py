@@ -22,12 +22,19 @@ from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import Info, Observed
 from policies.base import Policy
-from policies.outcome import DualPrices, RoundSolution, initial_prices, solve_round
+from policies.outcome import DualPrices, Estimate, RoundSolution, initial_prices, solve_round
 
 Start = Literal["settled", "cold"]
 
 # Proven relative distance of each decision to the optimum.
 _TOLERANCE = 1e-5
+# Fraction of the price of participation by which prices jump; and if the server sees only
+# participants' gains, as prices must then move far from their initial values, also with factors on
+# the steps of energy prices: in the long run, and over the measurements so far.
+_JUMP = 0.03
+_PARTIAL_JUMP = 0.2
+_ENERGY = 2.0
+_EARLY_ENERGY = 15.0
 
 
 class Opportunistic(Policy):
@@ -43,6 +50,11 @@ class Opportunistic(Policy):
     The cohort is chosen among the available devices that can meet the scenario's deadline, or among
     all available ones if none can meet it. A device that qualifies less often than its target
     cannot reach the target, and its z grows without bound.
+
+    If the server sees only participants' gains (``csi="participants"``), the policy estimates each
+    device's upload time from its own measurements (`policies.outcome.Estimate`), and decides as if
+    the coming upload took that time. It raises z for devices with slow uploads, and moves prices
+    faster, those of energy most at a device's first participations.
 
     Parameters
     ----------
@@ -84,6 +96,9 @@ class Opportunistic(Policy):
         allowed = scenario.energy_budget_j / self._target
         self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump  # [s]
+        self._estimate: Estimate | None = None
+        if scenario.csi == "participants":
+            self._estimate = Estimate(scenario)
         self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
             # The energy price jumps at a participation and falls until the next, which happens when
@@ -95,11 +110,15 @@ class Opportunistic(Policy):
     @property
     def current_prices(self) -> DualPrices:
         """The prices of its next decision, of each system if it plays a batch."""
-        return DualPrices(self._energy, self._participation)
+        if self._estimate is None:
+            return DualPrices(self._energy, self._participation)
+        return DualPrices(self._energy, self._participation + self._estimate.head_start)
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
         """Reset the prices to their initial values; see `Policy.reset`."""
         self.solution = None
+        if self._estimate is not None:
+            self._estimate.reset()
         self._energy, self._participation = self._start.copy()  # views of nothing that it holds
 
     def feedback(self, info: Info) -> None:
@@ -107,7 +126,10 @@ class Opportunistic(Policy):
         if "energy_spent" not in info:
             return
         excess = info["energy_spent"] - self.scenario.energy_budget_j
-        self._energy = np.maximum(self._energy + self._energy_step * excess, 0.0)
+        step = self._energy_step
+        if self._estimate is not None:
+            step = step * (_ENERGY + _EARLY_ENERGY / self._estimate.count)
+        self._energy = np.maximum(self._energy + step * excess, 0.0)
         missing = self._target - in_time(info)
         self._participation = self._participation + self._participation_step * missing
 
@@ -117,10 +139,13 @@ class Opportunistic(Policy):
         The policy's own prices replace the observation's queues, which are ignored.
         """
         gain, _ = gains_and_queues(observation)
+        if self._estimate is not None:
+            age = observation["age"]
+            self._estimate.measure(gain, age)
+            gain = self._estimate.expected_gain(gain, age)
         self.solution = solve_round(
             gain,
-            self._energy,
-            self._participation,
+            *self.current_prices,
             self.scenario,
             V=1.0,
             tolerance=_TOLERANCE,
@@ -136,12 +161,14 @@ class Opportunistic(Policy):
 def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     """Time [s] by which a participation within the budget raises the cost of the device's next one.
 
-    The jump is 3 % of the mean price of participation, divided by the square root of a device's
-    participations in an episode. Larger steps lengthen a run. With smaller ones, devices lack
-    nearly as much as in a lottery.
+    The jump is a fraction of the mean price of participation, divided by the square root of a
+    device's participations in an episode. Larger steps lengthen a run. With smaller ones, devices
+    lack nearly as much as in a lottery.
     """
     participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
-    return 0.03 * float(np.mean(np.abs(prices.participation))) / math.sqrt(participations)
+    price = float(np.mean(np.abs(prices.participation)))
+    fraction = _PARTIAL_JUMP if scenario.csi == "participants" else _JUMP
+    return fraction * price / math.sqrt(participations)
 
 
 def _checked(prices: object, num_devices: int) -> DualPrices:

@@ -1,11 +1,21 @@
-"""What a policy can expect of the coming gains if it knows only the past."""
+"""The coming gains that a policy can expect if it knows only the past."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from fl_edge_env import CellChannel, Scenario
 from fl_edge_env.typing import FloatArray
+
+# Imagined uploads in a device's estimate.
+_PRIOR = 3.0
+# Longest upload of a round over the mean, as far as prices count it: with more, rounds take longer.
+_LONGEST = 1.05
+# Least number of gains in a sample of all devices, and number of equally likely levels for it.
+_SAMPLES = 100_000
+_LEVELS = 200
 
 
 def expected_gain(gain: FloatArray, age: FloatArray, scenario: Scenario) -> FloatArray:
@@ -22,10 +32,69 @@ def expected_gain(gain: FloatArray, age: FloatArray, scenario: Scenario) -> Floa
     fading, probability = new_fading(channel)
     snr = scenario.p_max / scenario.noise_power_w
     anew = snr[:, None] * channel.device_mean(scenario.num_devices)[:, None] * fading
-    stays = channel.persistence**age
-    time = stays / np.log1p(snr * gain) + (1.0 - stays) * (probability / np.log1p(anew)).sum(-1)
+    mean = (probability / np.log1p(anew)).sum(-1)
+    return _gain_of_mean(gain, channel.persistence**age, mean, snr)
+
+
+def _gain_of_mean(
+    gain: FloatArray, stays: FloatArray, mean: FloatArray, snr: FloatArray
+) -> FloatArray:
+    """Gain of the mean upload time if the gain stays with a probability.
+
+    `mean` is the mean of ``1/log1p(snr h)`` over new gains h, which is proportional to the time.
+    """
+    time = stays / np.log1p(snr * gain) + (1.0 - stays) * mean
     expected: FloatArray = np.expm1(1.0 / time) / snr
     return expected
+
+
+class Estimate:
+    """Upload times that a server expects if it sees only participants' gains.
+
+    The server does not know a device's mean gain. It knows the distribution of gains over all
+    devices together and, if the channel states it, the `persistence`: the probability that a gain
+    stays for another round. The estimated mean time of a device's uploads, at full power and with
+    new gains, is the mean over its new gains and three imagined uploads at the mean of all devices.
+    A measured gain is new if it differs from the device's last one, or if gains do not persist.
+
+    Attributes
+    ----------
+    count : ndarray, shape (N,) or (B, N)
+        New gains and imagined uploads so far.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._persistence = getattr(scenario.channel, "persistence", 0.0)
+        self._snr = scenario.p_max / scenario.noise_power_w
+        # K equally slow devices share a round, which takes as long as the longest upload.
+        self._seconds = _LONGEST * math.log(2.0) * scenario.upload_bits / scenario.bandwidth_hz
+        rounds = math.ceil(_SAMPLES / scenario.num_devices)
+        gains = scenario.channel.sample(np.random.default_rng(0), rounds, scenario.num_devices)
+        levels = np.quantile(gains, (np.arange(_LEVELS) + 0.5) / _LEVELS)
+        self._pooled = np.mean([1.0 / np.log1p(self._snr * level) for level in levels], axis=0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all measurements."""
+        self._mean = self._pooled
+        self._last = np.zeros_like(self._pooled)
+        self.count = np.full_like(self._pooled, _PRIOR)
+
+    def measure(self, gain: FloatArray, age: FloatArray) -> None:
+        """Take in the gains measured in the last round, those of age 1."""
+        new = (age == 1.0) & ((gain != self._last) | (self._persistence == 0.0))
+        self.count = self.count + new
+        self._mean = self._mean + new * (1.0 / np.log1p(self._snr * gain) - self._mean) / self.count
+        self._last = np.where(age == 1.0, gain, self._last)
+
+    def expected_gain(self, gain: FloatArray, age: FloatArray) -> FloatArray:
+        """Gain at which an upload takes the time expected; see the function `expected_gain`."""
+        return _gain_of_mean(gain, self._persistence**age, self._mean, self._snr)
+
+    @property
+    def head_start(self) -> FloatArray:
+        """Extra price of slow devices: mean upload time above all devices' mean, over K [s]."""
+        return self._seconds * (self._mean - self._pooled)
 
 
 def new_fading(channel: CellChannel) -> tuple[FloatArray, FloatArray]:

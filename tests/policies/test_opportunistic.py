@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fl_edge_env import Allocation, CellChannel, FLEdgeEnv, Scenario, Simulator
+from fl_edge_env import (
+    Allocation,
+    CellChannel,
+    ExponentialChannel,
+    FLEdgeEnv,
+    Scenario,
+    Simulator,
+)
 from fl_edge_env.aggregation import contributions
 from fl_edge_env.allocation import smallest
 from fl_edge_env.lyapunov import participation_target
-from policies import Opportunistic, check_policy, make_policy
+from policies import LROA, Opportunistic, check_policy, evaluate, make_policy
 from policies.opportunistic import participation_jump
 from policies.outcome import initial_prices, outcome_prices, solve_round
 from tests.policies.outcome.test_prices import UNEVEN
@@ -37,7 +44,22 @@ def test_opportunistic__data_weigh_alike_in_the_long_run():
     assert np.max(spent / 1000 / scenario.energy_budget_j) <= 1.05
 
 
-@pytest.mark.parametrize("fields", [{"csi": "delayed"}, {"csi": "participants"}, LATE], ids=str)
+class OwnChannel(ExponentialChannel):
+    """A channel outside the package: two gains, and nothing about devices or persistence."""
+
+    def draw(self, rng, rounds, num_devices, **_):
+        return np.where(rng.random((rounds, num_devices)) < 0.5, 0.02, 0.4)
+
+    def sample(self, rng, count, num_devices):
+        return self.draw(rng, count, num_devices)
+
+
+OWN = {"csi": "participants", "channel": OwnChannel()}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"csi": "delayed"}, {"csi": "participants"}, OWN, LATE], ids=str
+)
 @pytest.mark.parametrize(
     "name", ["lroa", "uni-d", "uni-s", "opportunistic", "fastest", "over-selection:static"]
 )
@@ -84,3 +106,19 @@ def test_initial_prices__do_not_reveal_who_is_far():
     ):
         assert len(np.unique(price)) == 1
         assert len(np.unique(known)) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("whole_searches")
+@pytest.mark.parametrize(("channel", "least"), [("cell:0.9", 0.15), ("cell", 0.0)])
+def test_opportunistic__learns_the_gains_of_participants(channel, least):
+    scenario = Scenario.cell(channel=channel, csi="participants")
+    runs = evaluate(
+        [Opportunistic(scenario), LROA(scenario)], scenario, range(5000, 5005), gaps=False
+    ).groupby("policy")
+    mean = runs[["priced_time", "lack", "excess", "spent_ratio"]].mean()
+    ours = mean.loc["Opportunistic"]
+    assert ours["priced_time"] < (1.0 - least) * mean["priced_time"]["LROA"]
+    assert ours["lack"] < 0.15
+    assert ours["excess"] < 0.21
+    assert ours["spent_ratio"] < 1.03

@@ -10,9 +10,10 @@ from scipy import integrate
 
 from fl_edge_env import CellChannel, Scenario, physics
 from fl_edge_env.lyapunov import participation_target
+from fl_edge_env.spaces import NEVER_MEASURED
 from fl_edge_env.streams import episode_gains
 from policies.benchmark.bounds import past_path_bound
-from policies.outcome import DualPrices, expected_gain
+from policies.outcome import DualPrices, Estimate, expected_gain
 from policies.outcome.past import new_fading
 
 
@@ -93,3 +94,40 @@ def test_expected_gain__forgets_with_age():
     for channel in ("clip", CellChannel(fading="rician")):
         with pytest.raises(ValueError, match="must be a CellChannel with Rayleigh"):
             expected_gain(gain, np.ones(3), scenario.replace(channel=channel))
+
+
+@pytest.mark.parametrize("persistence", [0.0, 0.8])
+def test_estimate__converges_if_only_good_gains_are_seen(persistence):
+    scenario = Scenario.cell(num_devices=6, channel=CellChannel(persistence=persistence))
+    gains = scenario.channel.draw(np.random.default_rng(0), 30_000, 6)
+    estimate = Estimate(scenario)
+    known = np.full(6, scenario.channel.mean)
+    age = np.full(6, NEVER_MEASURED)
+    for gain in gains:
+        # The half with the best expected fading, and devices that have waited for long.
+        expected = estimate.expected_gain(known, age) / scenario.channel.device_mean(6)
+        measured = (expected >= np.median(expected)) | (age > 30)
+        known = np.where(measured, gain, known)
+        age = np.where(measured, 1.0, age + 1.0)
+        estimate.measure(known, age)
+    for forgotten in (1.0, 3.0, np.inf):
+        age = np.full(6, forgotten)
+        settled = expected_gain(known, age, scenario)
+        # New fading at the same end of its interval looks as if it had stayed.
+        assert estimate.expected_gain(known, age) == pytest.approx(settled, rel=0.08)
+
+
+def test_estimate__begins_at_the_mean_of_all_devices():
+    scenario = Scenario.cell(num_devices=30, p_max=np.linspace(0.05, 0.2, 30), csi="participants")
+    gains = scenario.channel.sample(np.random.default_rng(1), 20_000, 30).ravel()
+    estimate = Estimate(scenario)
+    expected = estimate.expected_gain(np.full(30, 0.1), np.full(30, NEVER_MEASURED))
+    for device in (0, 29):
+        snr = scenario.p_max[device] / scenario.noise_power_w
+        time = np.mean(1.0 / np.log1p(snr * gains))
+        assert 1.0 / np.log1p(snr * expected[device]) == pytest.approx(time, rel=0.01)
+    assert estimate.head_start == pytest.approx(0.0, abs=1e-9)
+    estimate.measure(np.full(30, scenario.channel.gain_max), np.ones(30))
+    assert np.all(estimate.head_start < 0.0)
+    estimate.reset()
+    assert estimate.head_start == pytest.approx(0.0, abs=1e-9)

@@ -48,6 +48,8 @@ class OverSelection(Random):
 class RoundRobin(Selector):
     """The K devices that have waited longest, so that all take part in turns.
 
+    Of devices that have waited equally long, those with the fewest turns come first.
+
     Yang et al., "Scheduling policies for federated learning in wireless networks", IEEE
     Transactions on Communications, 2020.
     """
@@ -55,16 +57,20 @@ class RoundRobin(Selector):
     name = "Round robin"
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """Begin with waiting times of zero; see `Selector.start`."""
-        return {"waited": np.zeros((*batch, self.scenario.num_devices), dtype=np.int64)}
+        """Begin with no turns and waiting times of zero; see `Selector.start`."""
+        zero = np.zeros((*batch, self.scenario.num_devices), dtype=np.int64)
+        return {"waited": zero, "turns": zero}
 
     def select(self, candidates: Candidates) -> IntArray:
         """Choose the devices that have waited longest; see `Selector.select`."""
-        waited = self.memory["waited"].astype(np.float64)
-        return smallest(-waited, candidates.available, self.scenario.cohort_size)
+        turns = self.memory["turns"]
+        fraction = turns / (1.0 + turns.max(axis=-1, keepdims=True))  # less than a round
+        order = fraction - self.memory["waited"]
+        return smallest(order, candidates.available, self.scenario.cohort_size)
 
     def learn(self, info: Info) -> None:
         """Count the rounds since each device took part or was late; see `Selector.learn`."""
         if "energy_spent" in info:
             turn = (np.asarray(info["energy_spent"]) > 0) | info.get("late", False)
             self.memory["waited"] = np.where(turn, 0, self.memory["waited"] + 1)
+            self.memory["turns"] = self.memory["turns"] + turn

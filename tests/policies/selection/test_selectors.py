@@ -93,13 +93,15 @@ def test_random__gives_equal_shares_and_draws_by_the_seed():
     assert np.abs(counts / 500 - share).max() < 4 * math.sqrt(share * (1 - share) / 500)
 
 
-@pytest.mark.parametrize("cohort_size", [1, 3, 7, 9])
+@pytest.mark.parametrize("cohort_size", [1, 3, 5, 7, 9])
 def test_round_robin__nobody_waits_longer_than_a_turn(cohort_size):
     scenario = SMALL.replace(cohort_size=cohort_size)
     cohorts = cohorts_of(make_policy("round-robin", scenario))
     turn = math.ceil(7 / cohort_size)
     for window in range(len(cohorts) - turn + 1):
         assert set(cohorts[window : window + turn].ravel()) - {-1} == set(range(7))
+    counts = participations(cohorts, scenario)
+    assert counts.max() <= counts.min() + 1
 
 
 def test_best_channel_and_fastest__choose_by_gain_and_by_time():

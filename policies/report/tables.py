@@ -80,8 +80,8 @@ def comparison_table(
 
     A row for each policy shows values over seeds: policies that are ok by priced time, then below a
     line the others. Total times are compared with the first policy of the summary, or priced times
-    with the `leader`. A narrow terminal hides the least important columns. The
-    notes say why policies are not ok, what the limits are, and where to read on.
+    with the `leader`. A narrow terminal hides the least important columns. The notes say why
+    policies are not ok, what the limits are, and where to read on.
     """
     whole = table_texts(comparison, leader=leader)
     texts = whole

@@ -290,6 +290,7 @@ def test_suite_1__has_stored_results_of_all_its_runs():
         assert times.notna().all(axis=None)
         assert set(times) == {make_policy(each.name, scenario).name for each in one.policies}
         assert runs["priced_time_to_target"].notna().any() == one.options.training.train
+        assert runs["outcome_gap"].notna().all()
 
 
 @pytest.mark.usefixtures("whole_searches")

@@ -20,12 +20,12 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 LEFT_OUT = {
     "<": "a place holder",
     "leaderboards/": "takes more than ten minutes",
+    "leaderboard suite-1": "takes more than ten minutes",
     "fashion_mnist": "needs data that is not installed with the package",
     "--device cuda": "needs a GPU",
     "agents/cifar10.zip": "takes an agent that another command trains",
     "flwr run": "needs an extra that is not in `all`",
     "ray start": "needs several machines",
-    "suite-1 my_file": "needs a policy of one's own",
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```|`((?:python examples/|fl-edge )[^`]*)`", re.M | re.S)
 # What is not run of a block: installing, testing, remarks.

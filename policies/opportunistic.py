@@ -14,6 +14,7 @@ from fl_edge_env.allocation import smallest
 from fl_edge_env.checks import (
     FINITE,
     NOT_NEGATIVE,
+    POSITIVE,
     finite_or_zero,
     one_of,
     per_device,
@@ -23,6 +24,7 @@ from fl_edge_env.observations import available_devices, gains_and_queues
 from fl_edge_env.typing import Info, Observed
 from policies.base import Policy
 from policies.outcome import DualPrices, Estimate, RoundSolution, initial_prices, solve_round
+from policies.solvers.inputs import check_state, like_gains
 
 Start = Literal["settled", "cold"]
 
@@ -54,7 +56,7 @@ class Opportunistic(Policy):
     If the server sees only participants' gains (``csi="participants"``), the policy estimates each
     device's upload time from its own measurements (`policies.outcome.Estimate`), and decides as if
     the coming upload took that time. It raises z for devices with slow uploads, and moves prices
-    faster, those of energy most at a device's first participations.
+    faster, above all the energy price at a device's first participations.
 
     Parameters
     ----------
@@ -138,9 +140,10 @@ class Opportunistic(Policy):
 
         The policy's own prices replace the observation's queues, which are ignored.
         """
-        gain, _ = gains_and_queues(observation)
+        gain, queue = gains_and_queues(observation)
         if self._estimate is not None:
-            age = observation["age"]
+            gain, _ = check_state(gain, queue, self.scenario)
+            age = like_gains("age", observation.get("age", np.nan), gain.shape, POSITIVE)
             self._estimate.measure(gain, age)
             gain = self._estimate.expected_gain(gain, age)
         self.solution = solve_round(

@@ -179,7 +179,7 @@ class Recorder:
         return {
             "influence": self._influence().min(axis=-1),
             "aggregate_noise": (weight**2).sum(axis=-1),
-            # As given, whatever uploads fail. Others follow from q or the cohort's data.
+            # Given weights count even if uploads fail; others follow from q or from the data.
             "weight_sum": 1.0
             if given is None
             else np.where(slots[..., : given.shape[-1]], given, 0.0).sum(axis=-1),

@@ -54,7 +54,7 @@ class Lottery(NamedTuple):
 
     @classmethod
     def like(cls, accounts: DeviceAccounts, runs: int = 1) -> Lottery:
-        """The lottery over so many `runs` that are as long as those of the accounts."""
+        """The lottery over a number of `runs` of the accounts' length."""
         seen = accounts.fair.any(axis=0)
         rounds, drawn, fair = (
             getattr(accounts, name).mean(axis=0)[seen] for name in ("rounds", "drawn", "fair")
@@ -142,7 +142,7 @@ def most_in_a_run(run: Lottery) -> tuple[float, float]:
 
 
 def limits(accounts: DeviceAccounts) -> str:
-    """The lottery and the limits in runs as long as those of the accounts, in a sentence."""
+    """Say what a lottery lacks and exceeds in a run of the accounts' length, and what is ok."""
     run = Lottery.like(accounts)
     lack, excess = map(_percent, most_in_a_run(run))
     note = "Runs are short: in a run" if run.lack() > SHORT else "In a run"

@@ -82,7 +82,7 @@ class Estimate:
         self.count = np.full_like(self._pooled, _PRIOR)
 
     def measure(self, gain: FloatArray, age: FloatArray) -> None:
-        """Take in the gains measured in the last round, those of age 1."""
+        """Count the gains of age 1, which were measured in the last round."""
         new = (age == 1.0) & ((gain != self._last) | (self._persistence == 0.0))
         self.count = self.count + new
         self._mean = self._mean + new * (1.0 / np.log1p(self._snr * gain) - self._mean) / self.count

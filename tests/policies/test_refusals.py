@@ -29,6 +29,7 @@ from policies.p2 import best_resources, solve_p2
 SYSTEM = Scenario.femnist(num_devices=5, cohort_size=3)
 ONES = np.ones(5)
 OPPORTUNISTIC = partial(Opportunistic, SYSTEM, prices=DualPrices(ONES, ONES))
+BLIND = partial(Opportunistic, SYSTEM.replace(csi="participants"), prices=DualPrices(ONES, ONES))
 P2, ROUND = (partial(solve, ONES, ONES) for solve in (solve_p2, solve_round))
 
 
@@ -81,6 +82,11 @@ CALLS = [
     (lambda: OPPORTUNISTIC(step_scale=-1.0), "step_scale must be"),
     (lambda: OPPORTUNISTIC(prices=(0.4, 800.0)), "prices must be DualPrices"),
     (lambda: OPPORTUNISTIC(prices=DualPrices(ONES[:4], ONES)), r"prices.energy must .* \(5,\)"),
+    (deciding(lambda _: BLIND()), r"age must have the shape of channel_gain, \(5,\), got \(\)"),
+    (
+        deciding(lambda _: BLIND(), channel_gain=ONES[:4], age=ONES[:4]),
+        r"channel_gain .* N = 5",
+    ),
     (lambda: DivFL(Scenario(num_devices=4097)), "num_devices must be at most 4096, got 4097"),
     (choosing(25, -1), "indices from 0 to 4"),
     (lambda: Scheduler(selection.BestChannel(SYSTEM), "greedy"), "static, dynamic"),

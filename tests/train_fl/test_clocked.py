@@ -231,7 +231,8 @@ def test_clocked__resources_change_time_and_energy_alone(options):
     static, clock = run(FedAvg(**FEW))
     result, other = run(FedAvg(**FEW), **options)
     np.testing.assert_array_equal(flat(result.arrays), flat(static.arrays))
-    assert other.result["total_time"].item() != clock.result["total_time"].item()
+    ratio = other.result["total_time"].item() / clock.result["total_time"].item()
+    assert abs(ratio - 1.0) > 0.02
 
 
 def test_page__draws_accuracy_over_simulated_time(drawn):

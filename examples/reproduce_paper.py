@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,13 +36,11 @@ from rich import box
 from rich.table import Table
 
 from policies.benchmark.comparison import compare_settings
-from policies.benchmark.intervals import superscripts
 from policies.benchmark.summary import by_policy
 from policies.report.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
     draw_average,
-    draw_bound,
     draw_energy,
     draw_limit,
     draw_time,
@@ -290,6 +289,28 @@ def formatted(points: pd.DataFrame, template: str) -> pd.Series:
     """A text for each point, with its means in a template."""
     texts = [template.format(**point) for point in points.to_dict("records")]
     return pd.Series(map(superscripts, texts), points.index)
+
+
+def draw_bound(axes, level: float, label: str = "lower bound") -> None:
+    """A line at a lower bound and a shade below it; call it last, as it reads the axis limits."""
+    scale = axes.yaxis.get_transform()
+    top = axes.get_ylim()[1]
+    low, high = scale.transform([level, top])
+    below = float(scale.inverted().transform(low - 0.08 * (high - low)))
+    bottom = min(axes.get_ylim()[0], below)
+    axes.axhspan(bottom, level, color="0.85", zorder=0.5)
+    axes.axhline(level, color="black", linewidth=0.8, zorder=1, label=label)
+    axes.set_ylim(bottom, top)
+
+
+def superscripts(text: str) -> str:
+    """A text with powers of ten as superscripts: ``"1e+03"`` becomes ``"10³"``."""
+
+    def written(found: re.Match[str]) -> str:
+        power = str(int(found[2])).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return f"10{power}" if found[1] == "1" else f"{found[1]}·10{power}"
+
+    return re.sub(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)", written, text)
 
 
 def draw_titled(axes, draw: Callable[..., None], data: pd.DataFrame, name: str) -> None:

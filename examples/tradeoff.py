@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from reproduce_paper import draw_bound
 from rich.console import Console
 
 from fl_edge_env import Allocation, Scenario
@@ -20,7 +21,7 @@ from policies import Opportunistic, UniD
 from policies.benchmark.comparison import compare_settings
 from policies.benchmark.run import Run
 from policies.benchmark.setting import Setting
-from policies.report.figures import draw_bound, draw_limit, save_figure
+from policies.report.figures import draw_limit, save_figure
 from policies.report.styles import looks
 
 

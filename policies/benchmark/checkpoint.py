@@ -7,14 +7,12 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
-from fl_edge_env import Allocation
 from fl_edge_env.files import atomic_path, reason, remove_abandoned, user_cache
 from policies.global_random import get_states, set_states
 
@@ -35,8 +33,7 @@ class Checkpoint:
 
     key: str
     every: int
-    _works: bool | None = field(default=None, init=False)  # None before the first
-    _next: Allocation | None = field(default=None, init=False)
+    _works: bool = field(default=True, init=False)
 
     @property
     def path(self) -> Path:
@@ -53,7 +50,7 @@ class Checkpoint:
         given : mapping
             Objects by name that `load` also gets. The checkpoint holds only their names.
         """
-        if self._works is False:
+        if not self._works:
             return
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,20 +60,15 @@ class Checkpoint:
                 archive.open("run", "w", force_zip64=True) as file,
             ):
                 _Pickler(file, given).dump((run, get_states()))
-            if self._works is None:
-                self._next = self._decision_after_load(given)
-            self._works = True
         except Exception as error:  # a user's object can raise anything
-            self._give_up(f"cannot write the checkpoint {str(self.path)!r}: {reason(error)}")
-
-    def check(self, decision: Allocation) -> None:
-        """Compare the decision after the first checkpoint with the reloaded policy's decision.
-
-        If they differ, because the policy's pickle loses something, warn, and save no more.
-        """
-        if self._next is not None and not _equal(decision, self._next):
-            self._give_up("the policy decides differently after it was pickled and loaded")
-        self._next = None
+            self._works = False
+            self.remove()
+            warnings.warn(
+                f"cannot write the checkpoint {str(self.path)!r}: {reason(error)}. The run "
+                "continues, but restarts from the beginning if it is interrupted",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def load(self, given: Mapping[str, object]) -> Any:
         """The saved run; None without a checkpoint, or, with a warning, if it is damaged.
@@ -92,8 +84,9 @@ class Checkpoint:
             with zipfile.ZipFile(self.path) as archive:
                 if archive.testzip() is not None:
                     raise ValueError("it is damaged")
-                run = self._read(archive, given)
-            self._works = True
+                with archive.open("run") as file:
+                    run, states = _Unpickler(file, given).load()
+            set_states(states)
             return run
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -111,37 +104,6 @@ class Checkpoint:
         with suppress(OSError):
             remove_abandoned(self.path.parent, self.path.stem)
             self.path.unlink()
-
-    def _read(self, archive: zipfile.ZipFile, given: Mapping[str, object]) -> Any:
-        with archive.open("run") as file:
-            run, states = _Unpickler(file, given).load()
-        set_states(states)
-        return run
-
-    def _decision_after_load(self, given: Mapping[str, object]) -> Allocation:
-        states = get_states()
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                _, policy, observation, _ = self._read(archive, given)
-            decision: Allocation = policy.decide(observation)
-            return decision
-        finally:
-            set_states(states)
-
-    def _give_up(self, why: str) -> None:
-        self._works = False
-        self.remove()
-        warnings.warn(
-            f"{why}. The run continues, but restarts from the beginning if it is interrupted",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def _equal(one: Allocation, other: Allocation) -> bool:
-    return all(
-        np.array_equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)
-    )
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import NamedTuple
 
@@ -69,13 +68,3 @@ def digits(value: float, most_decimals: int) -> str:
     """A number to four digits, or all digits before the point."""
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
     return f"{round(value, min(max(decimals, 0), most_decimals)) + 0.0:.15g}"
-
-
-def superscripts(text: str) -> str:
-    """A text with powers of ten as superscripts: ``"1e+03"`` becomes ``"10³"``."""
-
-    def written(found: re.Match[str]) -> str:
-        power = str(int(found[2])).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        return f"10{power}" if found[1] == "1" else f"{found[1]}·10{power}"
-
-    return re.sub(r"(?<![\w.])(\d(?:\.\d+)?)e([+-]\d+)", written, text)

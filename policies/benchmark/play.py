@@ -76,8 +76,6 @@ def play(
     for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
         decision = checked_decision(policy, policy.decide(observation))
-        if checkpoint:
-            checkpoint.check(decision)
         # Made anew, because its cached participants may be others than its cohort.
         decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)

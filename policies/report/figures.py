@@ -22,7 +22,7 @@ from matplotlib import ticker
 from fl_edge_env.files import atomic_path
 from fl_edge_env.rendering import fonts
 from policies.benchmark.comparison import Comparison
-from policies.benchmark.intervals import Interval, half_width, mean_interval, superscripts
+from policies.benchmark.intervals import Interval, half_width, mean_interval
 from policies.benchmark.status import OK
 from policies.benchmark.summary import by_policy
 from policies.report.ranking import is_ok, ranked, ranking_column
@@ -173,7 +173,7 @@ def _curves(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[
 def _label(name: str, runs: pd.DataFrame) -> str:
     """The name of a policy in a figure, with its status if it is not ok."""
     status = str(runs["status"].iloc[0]).replace(" ", "\xa0")  # in one line
-    return superscripts(name) + ("" if status == OK else f" ({status})")
+    return name + ("" if status == OK else f" ({status})")
 
 
 def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
@@ -341,7 +341,7 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, _Style, pd.DataFr
     for y, x, style, runs in sorted(ends, key=lambda end: -end[0]):
         level = min(y, level - row)  # below the name before
         axes.plot([1.03 * right, 1.13 * right], [level, level], **style, clip_on=False)
-        name = superscripts(str(runs["policy"].iloc[0]))
+        name = str(runs["policy"].iloc[0])
         axes.text(1.16 * right, level, name, va="center", size="small", parse_math=False)
         face = style["color"] if is_ok(runs) else "white"
         dots = {1.08 * right: level} | ({x: y} if x < right else {})
@@ -410,18 +410,6 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
 def draw_limit(axes: Axes, level: float, label: str) -> None:
     """A pale stripe at a budget or a target, which lines may cross."""
     axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5, label=label)
-
-
-def draw_bound(axes: Axes, level: float, label: str = "lower bound") -> None:
-    """A line at a lower bound and a shade below it; call it last, as it reads the axis limits."""
-    scale = axes.yaxis.get_transform()
-    top = axes.get_ylim()[1]
-    low, high = scale.transform([level, top])
-    below = float(scale.inverted().transform(low - 0.08 * (high - low)))
-    bottom = min(axes.get_ylim()[0], below)
-    axes.axhspan(bottom, level, color="0.85", zorder=0.5)
-    axes.axhline(level, color="black", linewidth=0.8, zorder=1, label=label)
-    axes.set_ylim(bottom, top)
 
 
 def log_ticks(axis: Axis) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA, evaluate
-from policies.benchmark.intervals import superscripts
 from tests.scripts import example
 from train_fl.commands.leaderboard_file import read_leaderboard
 
@@ -22,7 +21,7 @@ def test_boards__name_settings_by_their_values(figure):
     for one in read_leaderboard(paper.BOARDS / f"paper_{figure}.toml"):
         system = one.options.system
         values = [parts[name].format(value) for name, value in system.given_fields.items()]
-        assert one.name == superscripts(", ".join([system.scenario, *values]))
+        assert one.name == paper.superscripts(", ".join([system.scenario, *values]))
 
 
 @pytest.fixture

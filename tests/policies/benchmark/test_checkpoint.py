@@ -205,35 +205,3 @@ def test_play__goes_on_without_checkpoints_with_one_warning(
     assert reason in messages[0]
     assert_same(run, whole)
     assert not cache.exists() or not list(cache.iterdir())
-
-
-class Forgets(UniS):
-    """Leaves what it decides by out of pickles."""
-
-    def reset(self, seed):
-        super().reset(seed)
-        self.cache = [0.5]
-
-    def __getstate__(self):
-        return vars(self) | {"cache": []}
-
-    def decide(self, observation):
-        return replace(super().decide(observation), f=1e9 + sum(self.cache))
-
-
-class Fails(Forgets):
-    def decide(self, observation):
-        return replace(super().decide(observation), f=1e9 + self.cache[0])
-
-
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [(Forgets, "the policy decides differently after"), (Fails, "list index out of range")],
-)
-def test_checkpoint__that_would_decide_differently_goes(kind, why, cache):
-    checkpoint = Checkpoint("key", 1)
-    env = gym.make("FLEdge-v0", scenario=BRIEF)
-    with pytest.warns(RuntimeWarning, match=why) as caught:
-        play(kind(BRIEF), env, BRIEF, [0], checkpoint)
-    assert len(caught) == 1
-    assert not [*cache.iterdir()]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Names of temporary files: the beginning of the file's own name, and random digits.
-_PART = re.compile(r"\.part-(?P<stem>.{0,40})-[0-9a-f]{16}(\.\w+)?")
+# Beginning of the names of temporary files.
+_PART = ".fl-edge-part-"
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
@@ -21,10 +21,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
 def user_cache() -> Path:
     """FLEdge's folder in the user's cache, which may not exist yet."""
-    cache = user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    if cache.parts[0] == "~":  # a user without HOME and an entry
-        cache = Path(".cache")
-    return cache / "fl-edge"
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "fl-edge"
 
 
 def file_name(title: str) -> str:
@@ -38,7 +35,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     An `OSError` that names no other file, for example if the disk is full, names `path`.
     """
-    temporary = path.with_name(f".part-{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
+    temporary = path.with_name(f"{_PART}{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)
         yield temporary
@@ -55,15 +52,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def remove_abandoned(folder: Path, stem: str | None = None) -> None:
+def remove_abandoned(folder: Path, stem: str = "") -> None:
     """Remove the temporary files of killed processes from a folder, if it exists.
 
-    If a `stem` is given, only the temporary files of that file are removed.
+    If a `stem` is given, only the temporary files of files that begin with it are removed.
     """
-    for path in [*folder.glob(".part-*")]:
-        part = _PART.fullmatch(path.name)
-        if part and path.is_file() and (stem is None or part["stem"] == stem[:40]):
-            path.unlink(missing_ok=True)
+    for path in [*folder.glob(f"{_PART}{stem[:40]}*")]:
+        path.unlink(missing_ok=True)
 
 
 def writable_folder(path: Path) -> Path:

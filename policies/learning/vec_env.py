@@ -22,11 +22,10 @@ _FIRST_EPISODE = 1_000_000
 
 
 class BatchVecEnv(VecEnv):
-    """A batch of systems with a row for each system or for each device.
+    """A batch of systems with a row for each device, so that one agent decides for all devices.
 
-    A system's row is an ``FLEdgeFlat-v0`` environment. A device's row observes the device's
-    features and their mean and standard deviation over all devices, shape (3 F,); its action is the
-    device's column of `FLEdgeEnv`'s action: f, p and score. One agent then decides for all devices.
+    A row observes the device's features and their mean and standard deviation over all devices,
+    shape (3 F,); its action is the device's column of `FLEdgeEnv`'s action: f, p and score.
 
     Parameters
     ----------
@@ -34,8 +33,6 @@ class BatchVecEnv(VecEnv):
         Number of systems B.
     scenario : Scenario or str
         The system, or the name of a preset.
-    rows : {"devices", "systems"}
-        A row for each device or for each system.
     credit : {"team", "difference"}
         Reward of a device: the system's, or the part due to the device's decision, which is
         computed from the model of the system; see `difference_reward`.
@@ -43,8 +40,7 @@ class BatchVecEnv(VecEnv):
     Raises
     ------
     ValueError
-        If `rows` or `credit` is none of these, or `credit` is ``"difference"`` with rows of systems
-        or with the objective ``"outcome"``.
+        If `credit` is none of these, or ``"difference"`` with the objective ``"outcome"``.
     """
 
     def __init__(
@@ -52,27 +48,17 @@ class BatchVecEnv(VecEnv):
         num_envs: int,
         scenario: Scenario | str,
         *,
-        rows: Literal["devices", "systems"] = "devices",
         credit: Literal["team", "difference"] = "team",
     ) -> None:
-        one_of("rows", rows, ("devices", "systems"))
         one_of("credit", credit, ("team", "difference"))
         self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.SAME_STEP)
         scenario = self.systems.scenario
-        if credit == "difference" and (rows == "systems" or scenario.objective == "outcome"):
-            raise ValueError(
-                "credit 'difference' is for rows of devices and the objective 'penalty', got "
-                f"rows = {rows!r} and objective = {scenario.objective!r}"
-            )
+        if credit == "difference" and scenario.objective == "outcome":
+            raise ValueError("credit 'difference' is for the objective 'penalty', got 'outcome'")
         self.batch = FlatVectorEnv(self.systems)
         self.credit = credit
         self.scaling = self.batch.scaling
-        self._rows_each = scenario.num_devices if rows == "devices" else 1
-        self._by_device = rows == "devices"
-        spaces = self.batch.single_observation_space, self.batch.single_action_space
-        if self._by_device:
-            spaces = device_spaces(self.scaling)
-        super().__init__(num_envs * self._rows_each, *spaces)
+        super().__init__(num_envs * scenario.num_devices, *device_spaces(self.scaling))
 
     @property
     def scenario(self) -> Scenario:
@@ -89,9 +75,10 @@ class BatchVecEnv(VecEnv):
 
     def step_async(self, actions: Float32Array) -> None:
         """Store the actions of the coming step, one for each row."""
-        expected = (self.num_envs, 3 * self.scenario.num_devices // self._rows_each)
-        if np.shape(actions) != expected:
-            raise ValueError(f"actions must have shape {expected}, got {np.shape(actions)}")
+        if np.shape(actions) != (self.num_envs, 3):
+            raise ValueError(
+                f"actions must have shape {(self.num_envs, 3)}, got {np.shape(actions)}"
+            )
         self._actions = actions
 
     def step_wait(
@@ -100,9 +87,7 @@ class BatchVecEnv(VecEnv):
         """Play one round in every system; infos are empty except at the end of an episode."""
         batch = self.batch.num_envs
         simulator = self.systems.simulator
-        action = self._actions
-        if self._by_device:
-            action = action.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
+        action = self._actions.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
         if self.credit == "difference":  # from the state before the step
             decision = self.systems.decode(action.reshape(batch, 3, -1))
             before = simulator.channel_gain.copy(), simulator.queue.copy(), decision
@@ -110,8 +95,8 @@ class BatchVecEnv(VecEnv):
         if self.credit == "difference":
             reward = self._differences(*before, info)
         else:
-            reward = np.repeat(reward, self._rows_each)
-        done = np.repeat(truncated, self._rows_each)
+            reward = np.repeat(reward, self.scenario.num_devices)
+        done = np.repeat(truncated, self.scenario.num_devices)
         infos = self._infos(truncated, info)
         return self._seen(observation), reward.astype(np.float32), done, infos
 
@@ -120,14 +105,12 @@ class BatchVecEnv(VecEnv):
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for system in np.flatnonzero(truncated).tolist():
             ends = self._seen(info["final_obs"][system][np.newaxis])
-            for row, end in enumerate(ends, system * self._rows_each):
+            for row, end in enumerate(ends, system * self.scenario.num_devices):
                 infos[row] = {"terminal_observation": end, "TimeLimit.truncated": True}
         return infos
 
     def _seen(self, observation: Float32Array) -> Float32Array:
         """Flat observations of systems, shape (B, N F), as rows."""
-        if not self._by_device:
-            return observation
         features = observation.reshape(len(observation), self.scenario.num_devices, -1)
         rows = device_rows(features)
         return rows.reshape(-1, rows.shape[-1])

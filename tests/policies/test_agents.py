@@ -107,7 +107,7 @@ def test_predict__refuses_agents_of_other_systems(make, message):
 @pytest.mark.parametrize("scenario", [SMALL, PARTICIPANTS])
 def test_predict__takes_agents_of_other_episode_lengths(scenario):
     longer = scenario.replace(num_rounds=700)
-    for env in (flat(longer), BatchVecEnv(2, longer), BatchVecEnv(2, longer, rows="systems")):
+    for env in (flat(longer), BatchVecEnv(2, longer)):
         policy = make_policy("predict", scenario, model=Trained(env))
         check_policy(policy)
 
@@ -146,7 +146,7 @@ def test_predict__gives_a_recurrent_agent_its_state_back():
 
 
 def test_predict__refuses_an_agent_behind_vec_normalize():
-    envs = VecNormalize(BatchVecEnv(1, SMALL, rows="systems"))
+    envs = VecNormalize(BatchVecEnv(1, SMALL))
     model = PPO("MlpPolicy", envs, n_steps=16, batch_size=16)
     with pytest.raises(ValueError, match="observations that VecNormalize scales"):
         make_policy("predict", SMALL, model=model)

@@ -53,7 +53,7 @@ def test_commands__continue_in_their_folder(name, call, tmp_path, monkeypatch):
     for path in before:
         if path.parent == folder and path.suffix in (".csv", ".png", ".md"):
             path.unlink()
-    (folder / "records" / f".part-0-{'0' * 16}.npz").touch()  # left by a killed command
+    (folder / "records" / ".fl-edge-part-0.npz").touch()  # left by a killed command
     monkeypatch.setattr("policies.benchmark.run.play", None)  # a function would change the keys
     call(name, f"--out {folder}")
     assert contents(folder) == before

@@ -10,7 +10,6 @@ import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
 from fl_edge_env.features import FEATURES, Scaling
-from fl_edge_env.flat import make_flat_vector
 from policies.learning.credit import difference_reward
 from policies.learning.vec_env import BatchVecEnv
 
@@ -79,29 +78,10 @@ def test_devices__are_those_of_single_environments(scenario, credit):
         assert batch.observation_space.contains(rows[0])
 
 
-def test_systems__are_the_rows_of_the_flat_batch():
-    batch = BatchVecEnv(2, LATE, rows="systems")
-    flat = make_flat_vector(num_envs=2, scenario=LATE, autoreset_mode="SameStep")
-    assert batch.observation_space == flat.single_observation_space
-    assert batch.action_space == flat.single_action_space
-    batch.seed(0)
-    np.testing.assert_array_equal(batch.reset(), flat.reset(seed=1_000_000)[0])
-    for action in actions(batch, 6):
-        rows, rewards, done, infos = batch.step(action)
-        seen, expected, _, truncated, info = flat.step(action)
-        np.testing.assert_equal((rows, done), (seen, truncated))
-        np.testing.assert_allclose(rewards, expected, rtol=1e-6)
-        for system in np.flatnonzero(truncated):
-            end = infos[system]["terminal_observation"]
-            np.testing.assert_array_equal(end, info["final_obs"][system])
-
-
 @pytest.mark.parametrize(
     ("scenario", "options", "message"),
     [
-        (SCENARIO, {"rows": "device"}, "rows must be .*got 'device': did you mean 'devices'"),
         (SCENARIO, {"credit": "own"}, "credit must be .*, got 'own'"),
-        (SCENARIO, {"credit": "difference", "rows": "systems"}, "is for rows of devices"),
         (SCENARIO.replace(objective="outcome"), {"credit": "difference"}, "objective 'penalty'"),
     ],
 )

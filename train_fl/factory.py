@@ -13,6 +13,7 @@ import gymnasium as gym
 from fl_edge_env import Scenario
 from policies.base import Policy, check_scenario
 from policies.benchmark.stored import code_of_place
+from train_fl.data.catalogue import DATASETS
 from train_fl.task import Task, make_task
 from train_fl.training_options import TrainingOptions
 from train_fl.wrapper import TrainingWrapper
@@ -93,7 +94,8 @@ class TrainingEnvFactory:
             for value in (self.task, *options.values())
             if isinstance(value, str)
         ]
-        return [self.task, options, code, self.make_task().identity]
+        name = self.task if self.task in DATASETS or code[0] else "folder"
+        return [name, options, code, self.make_task().identity]
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices.

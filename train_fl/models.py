@@ -30,6 +30,11 @@ def _pooled(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(inputs, outputs, size, padding=size // 2), HalvingPool(2), nn.ReLU()
 
 
+def _strided(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+    """A convolution of stride two, and ReLU."""
+    return nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.ReLU()
+
+
 def digits_cnn(num_classes: int = 10) -> nn.Module:
     """Two convolutions and a linear layer for 8 by 8 grey images: 6,090 parameters."""
     return nn.Sequential(
@@ -62,12 +67,26 @@ def small_cnn(num_classes: int = 10) -> nn.Module:
     Two convolutions of stride two and two linear layers: 206,922 parameters for ten classes.
     """
     return nn.Sequential(
-        nn.Conv2d(1, 16, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        nn.ReLU(),
+        *_strided(1, 16),
+        *_strided(16, 32),
         nn.Flatten(),
         nn.Linear(1568, 128),
+        nn.ReLU(),
+        nn.Linear(128, num_classes),
+    )
+
+
+def small_colour_cnn(num_classes: int = 10) -> nn.Module:
+    """A small CNN for 32 by 32 colour images.
+
+    Three convolutions of stride two and two linear layers: 188,810 parameters for ten classes.
+    """
+    return nn.Sequential(
+        *_strided(3, 32),
+        *_strided(32, 64),
+        *_strided(64, 64),
+        nn.Flatten(),
+        nn.Linear(1024, 128),
         nn.ReLU(),
         nn.Linear(128, num_classes),
     )
@@ -110,6 +129,7 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "digits": digits_cnn,
     "small": small_cnn,
+    "small_colour": small_colour_cnn,
     "cnn": femnist_cnn,
     "resnet18": resnet18_group_norm,
 }

@@ -256,8 +256,9 @@ def make_task(
     ----------
     dataset : str or Dataset
         ``"digits"``, ``"fashion_mnist"``, ``"cifar10"`` or ``"femnist"``, or user-defined data: a
-        `Dataset`, or the name of a function (see `train_fl.data.catalogue.own_dataset`). These also
-        need `num_devices`, `learning_rate` and `model`.
+        `Dataset`, or the name of a function or of a folder of images (see
+        `train_fl.data.catalogue.own_dataset`). These also need `num_devices`, `learning_rate` and
+        `model`.
     num_devices : int, optional
         Number of devices N: 40 for digits and 120 for the others by default.
     merit : ndarray, shape (N,), optional

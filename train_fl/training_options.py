@@ -47,7 +47,8 @@ class TrainingOptions(PlaceFlags):
     """
 
     model: str | None = None
-    """Network: digits, small, cnn, resnet18, or my_file.py:MyNet; by default the data set's."""
+    """Network: digits, small, small_colour, cnn, resnet18, or my_file.py:MyNet; by default the data
+    set's."""
     partition: str | None = None
     """Split of the data: dirichlet, iid, place, speed or writer.
     By default writer for FEMNIST, and dirichlet otherwise."""

@@ -19,6 +19,7 @@ from train_fl.models import (
     femnist_cnn,
     resnet18_group_norm,
     small_cnn,
+    small_colour_cnn,
 )
 
 
@@ -30,6 +31,7 @@ from train_fl.models import (
         (lambda: femnist_cnn(10), (1, 28, 28), 10, 6_497_162, Scenario.fashion_mnist),
         (resnet18_group_norm, (3, 32, 32), 10, 11_172_342, Scenario.cifar10),
         (small_cnn, (1, 28, 28), 10, 206_922, None),
+        (small_colour_cnn, (3, 32, 32), 10, 188_810, None),
     ],
 )
 def test_network__has_the_size_of_the_paper(make_model, shape, num_classes, size, scenario):

@@ -189,7 +189,11 @@ def test_factory__trains_data_and_networks_of_a_users_file(own_file, workers):
         ("{}:number", "{}:Net", "number must return a Dataset, got int"),
         ("{}:damaged", "{}:Net", r"damaged\(\) fails: FileNotFoundError: there is no poi"),
         ("{}:points", "{}:np", "np in .*mine.py' must be a class or function that makes"),
-        ("point", "{}:Net", "or a function in a file, such as my_file.py:function, got 'poi"),
+        (
+            "point",
+            "{}:Net",
+            "a function in a file, such as my_file.py:function, or a folder, got 'poi",
+        ),
         ("digit", "{}:Net", "got 'digit': did you mean 'digits'"),
     ],
 )
@@ -219,8 +223,11 @@ def test_make_task__names_what_is_wrong_with_an_augmentation(change, message):
             ({missing: None}, "user-defined data need num_devices, learning_rate and model")
             for missing in ("num_devices", "learning_rate", "model")
         ),
-        ({"model": "smal"}, "one of digits, small, cnn, resnet18, got 'smal': did you mean"),
-        ({"upload": "large"}, "one of digits, small, cnn, resnet18, got 'large'"),
+        (
+            {"model": "smal"},
+            "one of digits, small, small_colour, cnn, resnet18, got 'smal': did you mean",
+        ),
+        ({"upload": "large"}, "one of digits, small, small_colour, cnn, resnet18, got 'large'"),
         ({"model": "resnet18"}, r"pass over inputs of shape \(\d+, 1, 4, 4\) fails"),
         ({"partition": "writer"}, "the data set own has no train_writers"),
         ({"partition": "place", "merit": [0.1, 0.2]}, r"for each of 5 devices, got \[0.1, 0.2\]"),

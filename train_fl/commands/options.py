@@ -153,10 +153,11 @@ class _TrainOptions:
     """Save the final global model of each run in
     <out>/models, as a state dict of PyTorch."""
     dataset: Annotated[str | None, shown("NAME", "the scenario's")] = None
-    """digits, fashion_mnist, cifar10, femnist, or
-    my_file.py:function."""
+    """digits, fashion_mnist, cifar10, femnist,
+    my_file.py:function, or a folder of images."""
     model: Annotated[str | None, shown("NAME", "the data set's")] = None
-    """digits, small, cnn, resnet18, or my_file.py:MyNet."""
+    """digits, small, small_colour, cnn, resnet18, or
+    my_file.py:MyNet."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Built-in data sets by name, and user-defined ones loaded from a file."""
+"""Built-in data sets by name, and user-defined ones from a function or a folder of images."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fl_edge_env.checks import did_you_mean
+from fl_edge_env.files import user_path
 from policies.user_code import is_reference, load_reference, user_errors
 from train_fl.data.dataset import Dataset, DataSource
 from train_fl.data.femnist import femnist
-from train_fl.data.images import cifar10, digits, fashion_mnist
+from train_fl.data.images import cifar10, digits, fashion_mnist, image_folder
 
 
 class Known(NamedTuple):
@@ -41,10 +42,11 @@ def _call(function: Callable[[], object], name: str) -> Dataset:
 
 
 def own_dataset(name: str) -> Dataset:
-    """Load user-defined data by ``my_file.py:function`` or ``my_module:function``.
+    """Load user-defined data by ``my_file.py:function``, ``my_module:function`` or a folder.
 
-    The function takes no arguments and returns a `Dataset`. Raises `ValueError` if the function is
-    missing, fails, returns something else, or returns different data on each call.
+    The function takes no arguments and returns a `Dataset`. A folder holds images; see
+    `train_fl.data.images.image_folder`. Raises `ValueError` if the function is missing, fails,
+    returns something else, or returns different data on each call, or an image is wrong.
     """
     if is_reference(name):
         function = load_reference(name, kind="function that returns a Dataset", fits=callable)
@@ -54,7 +56,10 @@ def own_dataset(name: str) -> Dataset:
         if once and _call(function, name).fingerprint != dataset.fingerprint:
             raise ValueError(f"{name}() returns different data on each call: seed it")
         return dataset
+    folder = user_path(name)
+    if folder.is_dir():
+        return image_folder(folder)
     raise ValueError(
-        f"data set must be one of {', '.join(DATASETS)}, or a function in a file, such as "
-        f"my_file.py:function, got {name!r}{did_you_mean(name, DATASETS)}"
+        f"data set must be one of {', '.join(DATASETS)}, a function in a file, such as "
+        f"my_file.py:function, or a folder, got {name!r}{did_you_mean(name, DATASETS)}"
     )

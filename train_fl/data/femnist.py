@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_edge_env.files import as_value_error, atomic_path, user_cache
+from fl_edge_env.files import as_value_error
+from train_fl.data.cache import kept_arrays
 from train_fl.data.dataset import Dataset, DataSource
 
 # The paper drops writers with fewer samples.
@@ -81,24 +80,11 @@ def _find_files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The arrays of a file: `writers`, `images` and `labels` of its samples.
-
-    LEAF's text takes long to read, so the user's cache keeps the arrays under a hash of the file
-    and of this module.
-    """
-    content = path.read_bytes()
-    key = hashlib.sha256(Path(__file__).read_bytes() + content).hexdigest()
-    kept = user_cache() / f"{key}.npz"
-    # Without it, or if it is damaged, which can raise anything.
-    with suppress(Exception), kept.open("rb") as file:
-        return dict(np.load(file))
+    """The arrays of a file: `writers`, `images` and `labels` of its samples."""
     with as_value_error(f"{str(path)!r} is damaged or not a FEMNIST file (", "): regenerate it"):
-        arrays = _arrays(json.loads(content)["user_data"])
-    with suppress(OSError):  # a full or read-only disk
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with atomic_path(kept) as temporary:
-            np.savez_compressed(temporary, **arrays)
-    return arrays
+        return kept_arrays(
+            [__file__, path], lambda: _arrays(json.loads(path.read_bytes())["user_data"])
+        )
 
 
 def _arrays(people: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,23 @@
-"""Image data sets: scikit-learn's digits, Fashion-MNIST and CIFAR-10."""
+"""Image data sets: scikit-learn's digits, Fashion-MNIST, CIFAR-10 and class folders."""
 
 from __future__ import annotations
 
 import gzip
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import pad
 
 from fl_edge_env.files import as_value_error
+from train_fl.data.cache import kept_arrays
 from train_fl.data.dataset import Dataset, DataSource
 
 _FILES = (
@@ -74,17 +79,27 @@ def _idx(path: Path) -> Tensor:
 def cifar10(source: DataSource) -> Dataset:
     """CIFAR-10: 50,000 colour images of 32 by 32 pixels to train and 10,000 to test.
 
-    Training batches are augmented by random crops, after padding with four zeros on each side, and
-    by random horizontal flips.
+    The folder holds ``cifar-10-batches-py``, or class folders as in `image_folder`. Training
+    batches are augmented by random crops, after padding with four zeros on each side, and by random
+    horizontal flips.
 
     Raises
     ------
     ValueError
-        If a file in ``cifar-10-batches-py`` is missing or damaged.
+        If a file is missing or damaged, or class folders hold other images.
     """
     from torchvision.datasets import CIFAR10
 
-    with _reading("CIFAR10", source.folder / CIFAR10.base_folder, source):
+    batches = source.folder / CIFAR10.base_folder
+    if not batches.is_dir() and [*source.folder.glob("train/*/")]:
+        dataset = image_folder(source.folder)
+        if (dataset.num_classes, *dataset.train_inputs.shape[1:]) != (10, 3, 32, 32):
+            raise ValueError(
+                f"CIFAR10 in {str(source.folder)!r} must have 10 classes and images of shape "
+                f"(3, 32, 32), got {dataset}"
+            )
+        return replace(dataset, name="cifar10", augment=random_crop_and_flip)
+    with _reading("CIFAR10", batches, source):
         splits = (
             CIFAR10(source.folder, download=source.download),
             CIFAR10(source.folder, train=False),
@@ -96,6 +111,50 @@ def cifar10(source: DataSource) -> Dataset:
     return Dataset(
         "cifar10", train, labels[0], test, labels[1], num_classes=10, augment=random_crop_and_flip
     )
+
+
+def image_folder(folder: Path) -> Dataset:
+    """Images of one size in class folders: ``train/CLASS/*.png`` and ``test/CLASS/*.png``.
+
+    Grey or colour images are standardised, and the user's cache keeps their pixels. Classes are
+    numbered in the order of their names.
+
+    Raises
+    ------
+    ValueError
+        If an image is damaged or unlike the first, or a class is missing in one of the folders.
+    """
+    from torchvision.datasets import ImageFolder
+
+    with as_value_error(f"cannot read images in {str(folder)!r} (", ")"):
+        train, test = (ImageFolder(folder / split) for split in ("train", "test"))
+    if train.classes != test.classes:
+        raise ValueError(
+            f"train and test in {str(folder)!r} must have the same classes, but only one has "
+            f"{min({*train.classes} ^ {*test.classes})!r}"
+        )
+    paths = [path for path, _ in train.samples + test.samples]
+    arrays = kept_arrays([__file__, *paths], lambda: {"images": _pixels(paths)})
+    images = torch.from_numpy(arrays["images"]).float()
+    inputs = standardise(images[: len(train)], images[len(train) :])
+    return Dataset.from_arrays(
+        folder.resolve().name, inputs[0], train.targets, inputs[1], test.targets
+    )
+
+
+def _pixels(paths: list[str]) -> NDArray[Any]:
+    """The pixels of images of one size, shape (samples, channels, height, width)."""
+    from torchvision.transforms.functional import pil_to_tensor
+
+    images = []
+    kinds: dict[str, str] = {}
+    for path in paths:
+        with as_value_error(f"cannot read {path!r} (", ")"), Image.open(path) as image:
+            images.append(pil_to_tensor(image))
+        kinds[f"{image.mode} of {image.width} by {image.height} pixels"] = path
+        if len(kinds) > 1 or image.mode not in ("L", "RGB"):
+            raise ValueError(f"images must all be RGB or all L (grey), of one size, got {kinds}")
+    return torch.stack(images).numpy()
 
 
 def _reading(name: str, folder: Path, source: DataSource) -> AbstractContextManager[None]:

@@ -6,18 +6,30 @@ import gzip
 import http.client
 import pickle
 import re
+import shutil
 import struct
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import chisquare
 
+from fl_edge_env import Scenario
 from tests.support import assert_data
+from train_fl import TrainingEnvFactory
 from train_fl.data.dataset import DataSource
-from train_fl.data.images import cifar10, digits, fashion_mnist, random_crop_and_flip, standardise
+from train_fl.data.images import (
+    cifar10,
+    digits,
+    fashion_mnist,
+    image_folder,
+    random_crop_and_flip,
+    standardise,
+)
 
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 IDX = {
@@ -97,6 +109,87 @@ def test_cifar10__holds_every_image_of_every_batch(tmp_path, monkeypatch):
     )
     assert_data(dataset, [data.reshape(-1, 3, 32, 32) / 255 for data in pixels], labels)
     assert (dataset.num_classes, dataset.augment) == (10, random_crop_and_flip)
+
+
+def write_images(folder: Path, num_classes: int, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Three images of each class to train and two to test, in the order of their names."""
+    rng = np.random.default_rng(0)
+    written = []
+    for split, count in (("train", 3), ("test", 2)):
+        images = rng.integers(0, 256, (num_classes, count, *shape), dtype=np.uint8)
+        for label, number in np.ndindex(images.shape[:2]):
+            path = folder / split / f"class {label}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(images[label, number]).save(path)
+        written.append(images.reshape(-1, *shape))
+    return written
+
+
+@pytest.mark.parametrize(
+    ("load", "shape", "num_classes"),
+    [
+        (image_folder, (4, 5), 3),
+        (image_folder, (4, 5, 3), 2),
+        (lambda folder: cifar10(DataSource(folder)), (32, 32, 3), 10),
+    ],
+)
+def test_class_folders__hold_every_image(tmp_path, cache, monkeypatch, load, shape, num_classes):
+    images = write_images(tmp_path, num_classes, shape)
+    pixels = [split.reshape(len(split), *shape[:2], -1).transpose(0, 3, 1, 2) for split in images]
+    labels = [np.repeat(np.arange(num_classes), count) for count in (3, 2)]
+    first = load(tmp_path)
+    monkeypatch.setattr(Image, "open", lambda _: pytest.fail("decodes it again"))
+    for dataset in (first, load(tmp_path)):
+        assert_data(dataset, [split / 255 for split in pixels], labels)
+        assert dataset.num_classes == num_classes
+        assert dataset.augment == (random_crop_and_flip if num_classes == 10 else None)
+    assert len([*cache.iterdir()]) == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_class_folders__are_known_by_their_content(tmp_path):
+    scenario = Scenario.digits(num_devices=3)
+
+    def identity(folder: Path) -> list[object]:
+        options = {"model": "small_colour", "learning_rate": 0.1}
+        return TrainingEnvFactory(scenario, str(folder), **options).identity
+
+    here = tmp_path / "here"
+    images = write_images(here, 2, (32, 32, 3))
+    before = identity(here)
+    there = shutil.copytree(here, tmp_path / "there")
+    assert identity(there) == before
+    Image.fromarray(images[0][1]).save(there / "test/class 0/0.png")
+    assert identity(there) != before
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda f: shutil.rmtree(f / "test/class 0"),
+            "same classes, but only one has 'class 0'",
+        ),
+        (
+            lambda f: (f / "test/class 0/1.png").write_bytes(b"P"),
+            "cannot read .*test/class 0/1.png",
+        ),
+        (lambda f: Image.new("L", (5, 4)).save(f / "train/class 1/9.png"), "'L of .*class 1/9"),
+        (lambda f: Image.new("RGB", (5, 3)).save(f / "test/class 0/1.jpg"), "5 by 3 .*/1.jpg"),
+        (lambda f: Image.new("P", (5, 4)).save(f / "train/class 0/0.png"), "'P of .*class 0/0"),
+        (
+            lambda f: [path.unlink() for path in f.glob("train/class 1/*")],
+            "cannot read images .*no valid file for the classes class 1",
+        ),
+        (lambda f: shutil.rmtree(f / "test"), "No such file or directory: .*test"),
+    ],
+)
+def test_class_folders__what_is_wrong_is_named(tmp_path, change, message):
+    write_images(tmp_path, 2, (4, 5, 3))
+    change(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        image_folder(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -146,10 +146,8 @@ def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> Floa
     if value.shape != q.shape:
         value, q = np.broadcast_arrays(value, q)
     order = value.argsort(axis=-1)
-    if value.size > value.shape[-1]:  # positions in the flattened arrays
-        order += np.arange(0, value.size, value.shape[-1]).reshape(*value.shape[:-1], 1)
-    ordered = value.take(order)
-    power = q.take(order).cumsum(axis=-1) ** cohort_size
+    ordered = np.take_along_axis(value, order, axis=-1)
+    power = np.take_along_axis(q, order, axis=-1).cumsum(axis=-1) ** cohort_size
     # Summation by parts: the largest value less the expected shortfall.
     shortfall = ((ordered[..., 1:] - ordered[..., :-1]) * power[..., :-1]).sum(axis=-1)
     mean: FloatArray = ordered[..., -1] * power[..., -1] - shortfall

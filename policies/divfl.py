@@ -80,9 +80,7 @@ class DivFL(Policy):
         return Allocation(f, p, cohort=cohort)
 
 
-def facility_location(
-    distance: FloatArray, count: int, allowed: BoolArray | None = None
-) -> IntArray:
+def facility_location(distance: FloatArray, count: int, allowed: BoolArray) -> IntArray:
     """Choose `count` rows S greedily to minimise ``sum_i min_{j in S} distance[i, j]``.
 
     Only `allowed` rows may be chosen, each once; the sum is over all rows. Ties go to the smallest
@@ -93,8 +91,7 @@ def facility_location(
     for _ in range(count):
         total = np.minimum(nearest[:, None], distance).sum(axis=0)
         total[chosen] = np.inf
-        if allowed is not None:
-            total[~allowed] = np.inf
+        total[~allowed] = np.inf
         best = int(np.argmin(total))
         chosen.append(best)
         nearest = np.minimum(nearest, distance[:, best])

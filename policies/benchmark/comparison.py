@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,8 +91,8 @@ def compare_settings(
     For the keywords see `policies.benchmark.runner.play_runs`.
     """
     finding = "finding the prices of the bounds"
-    with console.status(finding, spinner="line") if console.is_terminal else nullcontext():
-        runs_by_setting = [setting.seeded_runs(named=len(settings) > 1) for setting in settings]
+    with console.status(finding, spinner="line"):
+        runs_by_setting = [setting.seeded_runs() for setting in settings]
     # Short runs last, so that no process waits for a long one at the end.
     runs: list[AnyRun] = [run for policies, _ in runs_by_setting for run in policies]
     runs += [run for _, bounds in runs_by_setting for run in bounds]

@@ -142,8 +142,8 @@ class Recorder:
         self._count_shares(decision, info, weight, done, slots)
         values: dict[str, Any] = {name: info.get(name, math.nan) for name in _SCALARS}
         values["reward"] = reward
-        values |= self._energies(info) | self._weights(decision, weight, slots)
         average = self._sums.expected / self._scenario.energy_budget_j / self.num_rounds
+        values |= self._energies(info, average) | self._weights(decision, weight, slots)
         # Sums over N: NumPy's mean and count_nonzero take twice as long.
         over = (average > 1 + ENERGY_TOLERANCE).sum(axis=-1)
         values["over_budget"] = over / self._scenario.num_devices
@@ -158,11 +158,10 @@ class Recorder:
                 self._columns[name] = np.full(shape, np.nan)
             self._columns[name][self.num_rounds - 1] = value
 
-    def _energies(self, info: Info) -> dict[str, Any]:
+    def _energies(self, info: Info, average: FloatArray) -> dict[str, Any]:
         """Energies of the round and of all rounds, over the budgets."""
         budget = self._scenario.energy_budget_j
         devices = self._scenario.num_devices
-        average = self._sums.expected / budget / self.num_rounds
         spent_average = self._sums.spent / budget / self.num_rounds
         return {
             "energy_ratio": (info["energy_expected"] / budget).sum(axis=-1) / devices,

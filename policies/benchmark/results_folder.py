@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
-import math
 import platform
 import re
 import subprocess
@@ -21,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path, file_name, remove_abandoned, writable_folder
-from policies.benchmark.stored import fledge_hash
+from policies.benchmark.stored import fledge_hash, installed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,18 +70,11 @@ def claimed(
         "settings": list(settings),
         "results": list(kind.results),
     } | made_with()
-    lock = writable_folder(folder) / ".lock"
-    known = lock.exists()
     try:
-        with FileLock(lock, timeout=0):
+        with FileLock(writable_folder(folder) / ".lock", timeout=0):
             old = _stored(path)
             if not overwrite:
-                try:
-                    _check(folder, kind, old, given)
-                except ValueError:
-                    if not known:  # leave a foreign folder as it was
-                        lock.unlink()
-                    raise
+                _check(folder, kind, old, given)
             # The user's code may have changed, and finished runs are kept by their keys.
             _remove(folder, [*kind.results, *old.get("results", ())])
             for each in (folder, folder / "records", folder / "models"):
@@ -142,7 +133,7 @@ def made_with() -> dict[str, Any]:
         "commit": _git_commit(),
         "code": fledge_hash(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in packages},
+        "versions": installed(packages),
     }
 
 
@@ -174,22 +165,11 @@ def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
 
 def plain(value: Any) -> Any:
     """A value as JSON returns it: without arrays, tuples, paths or infinity."""
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return "inf" if value == math.inf else value
 
+    def writable(own: Any) -> Any:
+        return own.tolist() if isinstance(own, np.ndarray) else str(own)
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return json.loads(json.dumps(value, default=writable), parse_constant=lambda _: "inf")
 
 
 def _git_commit() -> str | None:
@@ -210,5 +190,5 @@ def write_text(path: Path, text: str) -> None:
 
 def write_csv(path: Path, table: pd.DataFrame) -> None:
     """Write a table atomically."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        table.to_csv(file, index=False)
+    with atomic_path(path) as temporary:
+        table.to_csv(temporary, index=False)

@@ -66,11 +66,11 @@ class Setting:
         """The system of the first run."""
         return self.runs[0].scenario
 
-    def seeded_runs(self, *, named: bool = False) -> tuple[list[Run], list[BoundRun]]:
+    def seeded_runs(self) -> tuple[list[Run], list[BoundRun]]:
         """Give the runs their seeds, and make the runs of the bounds with their prices.
 
         With training, a policy has a run for each seed; without, a run takes as many seeds as fit
-        into memory. With `named`, messages about a run also name the setting.
+        into memory.
         """
         prices = find_prices(self.scenario, bounded=self.bounded)
         runs = []
@@ -78,7 +78,7 @@ class Setting:
             # The bounds do not depend on V.
             same = not differences(run.scenario, self.scenario, ("V", "nu"))
             own = prices if same else prices._replace(energy=None)
-            priced = replace(run, prices=own, setting=self.name if named else "")
+            priced = replace(run, prices=own, setting=self.name)
             size = 1 if run.trains else max(1, _BATCH_NUMBERS // run.scenario.num_devices)
             runs += [
                 replace(priced, seeds=tuple(self.seeds[start : start + size]))

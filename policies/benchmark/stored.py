@@ -91,10 +91,17 @@ def fledge_hash() -> str:
     digest = hashlib.sha256()
     for path in sorted(path for package in PACKAGES for path in package.rglob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())
-    for library in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            digest.update(f"{library} {version(library)}".encode())
+    digest.update(repr(installed(_LIBRARIES)).encode())
     return digest.hexdigest()
+
+
+def installed(libraries: Iterable[str]) -> dict[str, str]:
+    """The versions of those libraries that are installed."""
+    versions = {}
+    for library in libraries:
+        with suppress(PackageNotFoundError):
+            versions[library] = version(library)
+    return versions
 
 
 def save_record(record: Record, path: Path) -> None:

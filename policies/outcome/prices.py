@@ -208,13 +208,7 @@ def _sample_size(scenario: Scenario) -> int:
     return min(_BATCH, max(_LEAST_BATCH, most))
 
 
-def play_sample(
-    scenario: Scenario,
-    rng: Generator,
-    m: FloatArray,
-    z: FloatArray,
-    tolerance: float = _TOLERANCE,
-) -> Sample:
+def play_sample(scenario: Scenario, rng: Generator, m: FloatArray, z: FloatArray) -> Sample:
     """Means over rounds that are drawn from the channel and solved at given prices."""
     rounds = _sample_size(scenario)
     known, gains = _draw_gains(scenario, rng, rounds)
@@ -227,7 +221,7 @@ def play_sample(
         z,
         scenario,
         V=1.0,
-        tolerance=tolerance,
+        tolerance=_TOLERANCE,
         available=available,
         cohort_only=True,
     )

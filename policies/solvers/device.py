@@ -55,9 +55,7 @@ _INSIDE = 1e-12
 def begin_table(constants: FloatArray) -> FloatArray:
     """Create a table that contains the constants."""
     t = np.empty((_ROWS, constants.shape[1]))
-    for row in range(constants.shape[0]):
-        for n in range(constants.shape[1]):
-            t[row, n] = constants[row, n]
+    t[:CONSTANTS] = constants
     return t
 
 

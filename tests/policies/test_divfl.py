@@ -60,7 +60,7 @@ def test_divfl__chooses_among_those_there_with_f_and_p_of_uni_s(rng):
     seen = observation(scenario, 3) | {"available": there.astype(float)}
     decision = policy.decide(seen)
     cohort = decision.cohort
-    np.testing.assert_array_equal(cohort[0], facility_location(distance, 3))
+    np.testing.assert_array_equal(cohort[0], facility_location(distance, 3, there[0] > 0))
     assert sorted(cohort[1]) == [-1, 1, 4]
     assert cohort[2].tolist() == [3, -1, -1]
     uniform = UniS(scenario).decide(seen)
@@ -75,7 +75,7 @@ def test_divfl__knows_the_last_gradients_of_an_episode(rng):
     _, distance = learned(scenario, rng)
     policy.feedback({"gradient_distance": distance})
     policy.feedback({})  # which leaves what is known
-    expected = facility_location(distance, 2)
+    expected = facility_location(distance, 2, np.ones(6, dtype=bool))
     np.testing.assert_array_equal(policy.decide(observation(scenario)).cohort, expected)
     policy.reset(1)
     with pytest.raises(ValueError, match="needs the gradient_distance of training"):

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation
-from policies import LROA, Opportunistic, make_policy
+from policies import LROA, make_policy
 from policies.resources import static_resources
 
 pytest.importorskip("flwr")
@@ -224,9 +224,7 @@ def test_clocked__keeps_what_is_set_on_strategy_and_clock():
 FASTEST = {"resources": lambda *known: (known[2].f_max, known[2].p_max)}
 
 
-@pytest.mark.parametrize(
-    "options", [{"resources": "dynamic-shared"}, FASTEST, {"policy": Opportunistic(SCENARIO)}]
-)
+@pytest.mark.parametrize("options", [{"resources": "dynamic-shared"}, FASTEST])
 def test_clocked__resources_change_time_and_energy_alone(options):
     static, clock = run(FedAvg(**FEW))
     result, other = run(FedAvg(**FEW), **options)
@@ -265,9 +263,7 @@ def with_wrong(strategy=None, scenario=SCENARIO, **options):
     [
         (with_wrong(FedAvg), r"such as FedAvg\(\), got <class"),
         (with_wrong(PolicyStrategy(LROA(SCENARIO), SCENARIO)), "without a clock"),
-        (with_wrong(policy="lroa"), "policy must be a Policy, got 'lroa'"),
         (with_wrong(resources="dinamic"), "did you mean 'dynamic'"),
-        (lambda: run(FedAvg(**FEW), policy=LROA(SCENARIO)), "LROA samples its cohort"),
         (lambda: run(FedAvg(), rounds=11), "the scenario's 10, got 11"),
         (lambda: run(Fixed([*range(N), 0])), r"got 13 .* nodes \[111\] are repeated"),
         (lambda: run(Fixed([34])), r"nodes \[77\] are repeated or unknown"),

@@ -162,8 +162,8 @@ EVERYWHERE = {
     "norm": ("none", "arrays", {"0.bias": Array(np.full(16, 1e25))}, "update is not finite"),
     "complex": ("none", "arrays", {"0.bias": Array(np.full(16, 1j))}, "Cannot cast"),
     "shape": ("none", "arrays", {"0.bias": Array(np.zeros(3))}, "0.bias must have shape"),
-    "no arrays": ("none", "arrays", None, "must have shape|as most replies"),
-    "no metrics": ("none", "metrics", None, "must be finite|must be positive|as most replies"),
+    "no arrays": ("none", "arrays", None, "must have shape"),
+    "no metrics": ("none", "metrics", None, "must be finite|must be positive"),
     "zero": ("none", "metrics", {"num-examples": 0}, "num-examples must be positive"),
     "list": ("none", "metrics", {"train-loss": [1.0, 2.0]}, "train-loss must be finite"),
 }

@@ -34,7 +34,7 @@ def compare(options: CompareOptions, console: Console) -> None:
     run = options.run
     name = options.system.scenario
     execution = run.execution()
-    setting = make_setting(name, options, [PolicySpec(each) for each in options.policy.policies])
+    setting = make_setting("", options, [PolicySpec(each) for each in options.policy.policies])
     given = options.result_options()
     folder = run.out or default_folder(name, given)
     models = folder / "models" if options.training.save_models else None

@@ -16,8 +16,6 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.checks import one_of
-from fl_edge_env.streams import policy_seed
-from policies.base import Policy
 from policies.global_random import seeded
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from train_fl.federation.messages import flat, usable
@@ -34,7 +32,6 @@ class Clocked(EmulatedRounds):
     emulation, gets no message. The strategy does not see replies that are late or fail, in the
     emulation or in reality, nor unusable ones. A reply must satisfy these rules:
 
-    - its records and metrics have the same names as in most replies of the round;
     - its arrays have the shapes of the arrays in its message, and the update is finite. Arrays of
       bytes, such as XGBoost's trees, are not checked;
     - the metric that weights replies is positive, and ``train-loss`` is finite.
@@ -53,9 +50,6 @@ class Clocked(EmulatedRounds):
         strategy samples by Python's `random`, as Flower's strategies do.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
         How f, p and bandwidths are set, as in `policies.selection.Scheduler`.
-    policy : Policy, optional
-        Sets f and p instead. It must choose cohorts, as Opportunistic does; the cohort that it
-        chooses is ignored.
     """
 
     def __init__(
@@ -65,7 +59,6 @@ class Clocked(EmulatedRounds):
         *,
         seed: int = 0,
         resources: ResourceName | ResourceRule = "static",
-        policy: Policy | None = None,
     ) -> None:
         super().__init__(scenario, seed)
         if not isinstance(strategy, Strategy) or isinstance(strategy, EmulatedRounds):
@@ -73,11 +66,8 @@ class Clocked(EmulatedRounds):
                 "strategy must be a Strategy of flwr.serverapp.strategy without a clock, such as "
                 f"FedAvg(), got {strategy!r}"
             )
-        if not (policy is None or isinstance(policy, Policy)):
-            raise ValueError(f"policy must be a Policy, got {policy!r}: see policies.make_policy")
         if not callable(resources):
             resources = RESOURCES[one_of("resources", resources, tuple(RESOURCES))]
-        self.policy = policy
         self._rule = resources
         self.name = type(strategy).__name__
         self._systems = {scenario.cohort_size: scenario}
@@ -108,9 +98,6 @@ class Clocked(EmulatedRounds):
         """Play a round with the strategy's cohort; return the messages to send."""
         if server_round == 1:
             self._begin(grid)
-            if self.policy is not None:
-                self.policy.reset(policy_seed(self.seed))
-                self.policy.feedback({})
         messages = self._messages("configure_train", server_round, arrays, config, grid)
         self._meet(grid)
         sent = self._by_node(messages, server_round)
@@ -130,14 +117,8 @@ class Clocked(EmulatedRounds):
         """Aggregate the usable replies in time with the strategy; add the clock's metrics."""
         clock: dict[str, Any] = {}
         if self._cohort:
-            replies = [*replies]
-            names = [_names(reply) for reply in replies if reply.has_content()]
-            # The longest names if several are as common.
-            self._usual = max(names, key=lambda one: (names.count(one), len(str(one))), default=[])
-            received, clock = self._close(server_round, replies, self._reply)
+            received, clock = self._close(server_round, replies)
             replies = [received[device] for device in self._cohort if device in received]
-            if self.policy is not None:
-                self.policy.feedback(self._info)
         arrays, metrics = self._own["aggregate_train"](server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
 
@@ -192,8 +173,6 @@ class Clocked(EmulatedRounds):
     def _reply(self, reply: Message) -> Message:
         """The reply itself; raises if the strategy cannot use it."""
         weight = getattr(self.strategy, "weighted_by_key", None)
-        if _names(reply) != self._usual:
-            raise ValueError(f"it must have {self._usual}, as most replies, got {_names(reply)}")
         sent = self._sent[reply.metadata.src_node_id]
         given = _first(reply.content.array_records)
         if any(array.dtype != "uint8" for array in sent.values()):
@@ -203,21 +182,13 @@ class Clocked(EmulatedRounds):
         return reply
 
     def _decided(self, cohort: list[int]) -> Allocation:
-        """The decision for a cohort, with f and p of the policy or of the resources' rule."""
+        """The decision for a cohort, with f and p of the resources' rule."""
         system = self._system_for(len(cohort))
         self._env.simulator.change_cohort_size(system)
-        if self.policy is None:
-            members = np.isin(np.arange(system.num_devices), cohort)
-            gain = self._observation["channel_gain"]
-            f, p, *bandwidth = self._rule(gain, self._observation["queue"], system, members)
-            return Allocation(f, p, cohort=cohort, bandwidth=bandwidth[0] if bandwidth else None)
-        decision = self.policy.decide(self._observation)
-        if decision.cohort is None:
-            raise ValueError(
-                f"{self.policy.name} samples its cohort and sets f and p for expected energies: "
-                'use resources="dynamic", which takes a given cohort'
-            )
-        return Allocation(decision.f, decision.p, cohort=cohort)
+        members = np.isin(np.arange(system.num_devices), cohort)
+        gain = self._observation["channel_gain"]
+        f, p, *bandwidth = self._rule(gain, self._observation["queue"], system, members)
+        return Allocation(f, p, cohort=cohort, bandwidth=bandwidth[0] if bandwidth else None)
 
     def _system_for(self, devices: int) -> Scenario:
         """The scenario; for more than K devices, with a larger K and the same noise density."""
@@ -246,11 +217,6 @@ def _methods(strategy: Any) -> dict[str, Any]:
 def _first(records: Mapping[str, Any]) -> Any:
     """The first record, or an empty one; Flower's strategies send and expect one of a kind."""
     return next(iter(records.values()), {})
-
-
-def _names(reply: Message) -> list[tuple[str, ...]]:
-    """The records of a reply, each with the names in it."""
-    return sorted((name, *sorted(record)) for name, record in reply.content.items())
 
 
 Strategy.register(Clocked)  # for isinstance, without inheriting any attributes

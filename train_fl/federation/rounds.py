@@ -23,7 +23,7 @@ from policies.benchmark.bounds import find_prices, price_round
 from policies.benchmark.records import Recorder
 from policies.benchmark.status import judge
 from policies.benchmark.summary import labelled, summarise, weights_until
-from train_fl.federation.messages import DEVICE, Read, named, read_replies
+from train_fl.federation.messages import DEVICE, named, read_replies
 from train_fl.task import Task, TrainingSeeds
 
 
@@ -32,6 +32,7 @@ class EmulatedRounds:
 
     name: str  # names the run in `result`
     _run: Callable[..., Result]
+    _reply: Callable[[Message], Any]  # reads a reply; raises if it is unusable
 
     def __init__(self, scenario: Scenario, seed: int, wait: float = 300.0) -> None:
         check_scenario(scenario)
@@ -158,15 +159,15 @@ class EmulatedRounds:
         self._expected = contributions(decision, self._info, self.scenario)
 
     def _close(
-        self, number: int, replies: Iterable[Message], read: Callable[[Message], Read]
-    ) -> tuple[dict[int, Read], dict[str, Any]]:
-        """End a round; return the results of `read` by device, and the metrics.
+        self, number: int, replies: Iterable[Message]
+    ) -> tuple[dict[int, Any], dict[str, Any]]:
+        """End a round; return the replies as read, by device, and the metrics.
 
         A missing device counts as late if the scenario has a deadline, and otherwise as failed.
         """
         participants = self._expected.participants.tolist()
         nodes = {self._node_of.get(device, -1 - device): device for device in participants}
-        read_of, reasons = read_replies(replies, nodes, read)
+        read_of, reasons = read_replies(replies, nodes, self._reply)
         for node, why in reasons.items():
             why = why if node in self._device_of else f"no node has its number: {self._strangers}"
             warnings.warn(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -161,7 +160,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
 
         Raises `FloatingPointError` if the model is not finite.
         """
-        read, record = self._close(server_round, replies, self._reply)
+        read, record = self._close(server_round, replies)
         devices = np.array(sorted(read), dtype=np.int64)
         rows = [read[device][1] for device in sorted(read)]
         model = flat(self._arrays, self._arrays)
@@ -179,18 +178,10 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             samples = samples_seen(scenario.local_epochs, scenario.num_samples)[devices]
             record["train-loss"] = float(np.average(losses, weights=samples))
         if self._log is not None:
-            self._append(rows, server_round, self._log)
+            table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
+            table.to_csv(self._log, mode="a", header=False, index=False)
         self._give_feedback(devices, rows, norms_of(together))
         return shaped(model, self._arrays), MetricRecord(record)
-
-    def _append(self, rows: list[dict[str, Any]], server_round: int, log: str | Path) -> None:
-        """Append a round to the log; only warns if that is impossible."""
-        table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
-        try:
-            table.to_csv(log, mode="a", header=False, index=False)
-        except OSError as error:
-            message = f"cannot add round {server_round} to the log {str(log)!r}: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def _give_feedback(
         self, devices: NDArray[np.int64], rows: list[dict[str, Any]], norms: Float32Array

@@ -42,7 +42,8 @@ def call(tmp_path, capsys, monkeypatch) -> Callable[..., str]:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {path: path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -295,8 +295,6 @@ def _broadcast(
 
 def _fitted(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     """Broadcast values to a shape; `ValueError` if they do not fit."""
-    if values.shape == shape:
-        return values
     try:
         return np.broadcast_to(values, shape).copy()  # type: ignore[return-value]
     except ValueError:

@@ -81,11 +81,9 @@ def _draw_panel(axes: Any, panel: _Panel, member: BoolArray) -> None:
     width = max(0.8 * room / member.size, 1.0)
     # The cohort last, in front of the others.
     for color, own in ((_OTHERS, ~member), (_COHORT, member)):
-        devices = np.repeat(np.flatnonzero(own), 3)  # three points for each bar
-        ends = panel.values[devices]
-        ends[::3] = panel.bottom
-        ends[2::3] = np.nan  # a gap in the line, which is faster than a line for each bar
-        axes.plot(devices, ends, color=color, lw=width, solid_capstyle="butt", snap=True)
+        devices = np.flatnonzero(own)
+        tops = panel.values[devices]
+        axes.vlines(devices, panel.bottom, tops, color, lw=width, capstyle="butt", snap=True)
     axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
     axes.yaxis.set_label_coords(-0.055, 0.5)
     axes.spines[["top", "right"]].set_visible(False)

@@ -94,26 +94,22 @@ def _episode(
 
     `entropy` seeds the global generators.
     """
-    with seeded(entropy):
-        return _decisions(policy, seeds, rounds)
-
-
-def _decisions(policy: Policy, seeds: Sequence[int], rounds: int) -> list[dict[str, FloatArray]]:
     env = FLEdgeVectorEnv(len(seeds), policy.scenario.replace(num_rounds=rounds + 1))
-    observation, info = env.reset(seed=list(seeds))
-    policy.reset([policy_seed(seed) for seed in seeds])
-    policy.feedback(MappingProxyType(info))
     decisions = []
-    for _ in range(rounds):
-        decision = checked_decision(policy, policy.decide(MappingProxyType(observation)))
-        try:
-            decision = copy.deepcopy(decision.of_shape(observation["queue"].shape))
-            observation, *_, info = env.step(decision)
-        except ValueError as error:
-            raise ValueError(f"decide of {policy.name} is not valid: {error}") from None
-        values = {field.name: getattr(decision, field.name) for field in fields(decision)}
-        decisions.append({name: value for name, value in values.items() if value is not None})
+    with seeded(entropy):
+        observation, info = env.reset(seed=list(seeds))
+        policy.reset([policy_seed(seed) for seed in seeds])
         policy.feedback(MappingProxyType(info))
+        for _ in range(rounds):
+            decision = checked_decision(policy, policy.decide(MappingProxyType(observation)))
+            try:
+                decision = copy.deepcopy(decision.of_shape(observation["queue"].shape))
+                observation, *_, info = env.step(decision)
+            except ValueError as error:
+                raise ValueError(f"decide of {policy.name} is not valid: {error}") from None
+            values = {field.name: getattr(decision, field.name) for field in fields(decision)}
+            decisions.append({name: value for name, value in values.items() if value is not None})
+            policy.feedback(MappingProxyType(info))
     return decisions
 
 

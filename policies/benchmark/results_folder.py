@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,18 +29,11 @@ _LONGEST_NAME = 100
 _OURS = re.compile(r"[\w-]+\.\w+|models/[\w.+-]+-seed-\*\.pt")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of experiment, and the files that it writes to a folder, as patterns."""
-
-    name: str
-    results: tuple[str, ...]
-
-
 @contextmanager
 def claimed(
     folder: Path,
-    kind: Kind,
+    experiment: str,
+    results: Sequence[str],
     given: Mapping[str, Any],
     settings: Sequence[Mapping[str, Any]],
     *,
@@ -49,8 +41,9 @@ def claimed(
 ) -> Iterator[None]:
     """Lock a folder for the block, if it is empty or holds the results of the same options.
 
-    With `overwrite`, other results are replaced. Results are removed, except for finished runs, so
-    that the folder holds what the last command wrote.
+    With `overwrite`, other results are replaced. `results` are the files that this kind of
+    experiment writes, as patterns. They are removed, except for finished runs, so that the folder
+    holds what the last command wrote.
 
     A configuration file records how to repeat the experiment: the command, its options, the
     `settings` that they describe, and the versions of code and libraries.
@@ -64,19 +57,19 @@ def claimed(
     given = plain(given)
     path = folder / _CONFIG
     config = {
-        "experiment": kind.name,
+        "experiment": experiment,
         "command": ["python", *sys.argv],
         "options": given,
         "settings": list(settings),
-        "results": list(kind.results),
+        "results": list(results),
     } | made_with()
     try:
         with FileLock(writable_folder(folder) / ".lock", timeout=0):
             old = _stored(path)
             if not overwrite:
-                _check(folder, kind, old, given)
+                _check(folder, experiment, results, old, given)
             # The user's code may have changed, and finished runs are kept by their keys.
-            _remove(folder, [*kind.results, *old.get("results", ())])
+            _remove(folder, [*results, *old.get("results", ())])
             for each in (folder, folder / "records", folder / "models"):
                 remove_abandoned(each)
             write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
@@ -105,24 +98,29 @@ def _stored(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _check(folder: Path, kind: Kind, old: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check(
+    folder: Path,
+    experiment: str,
+    results: Sequence[str],
+    old: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> None:
     """Reject a folder that holds results of other options, or unrelated files of these names."""
     instead = "give another folder with --out, or replace its results with --overwrite"
     if not old:
-        patterns = (_CONFIG, *kind.results)
-        found = [path for pattern in patterns for path in folder.glob(pattern)]
+        found = [path for pattern in (_CONFIG, *results) for path in folder.glob(pattern)]
         if found:
             name = found[0].relative_to(folder)
             raise ValueError(
-                f"{str(folder)!r} holds {name}, which does not belong to a {kind.name}: {instead}"
+                f"{str(folder)!r} holds {name}, which does not belong to a {experiment}: {instead}"
             )
-    elif old["experiment"] != kind.name:
+    elif old["experiment"] != experiment:
         raise ValueError(f"{str(folder)!r} holds a {old['experiment']}: {instead}")
     elif other := [
         name for name in {**given, **old["options"]} if old["options"].get(name) != given.get(name)
     ]:
         raise ValueError(
-            f"{str(folder)!r} holds a {kind.name} with different {', '.join(other)}: {instead}"
+            f"{str(folder)!r} holds a {experiment} with different {', '.join(other)}: {instead}"
         )
 
 

@@ -85,17 +85,18 @@ def comparison_table(
     """
     whole = table_texts(comparison, leader=leader)
     texts = whole
-    while _width(_table(texts)) > width and len(texts.columns) > _LEAST_COLUMNS:
+    while table_width(_table(texts)) > width and len(texts.columns) > _LEAST_COLUMNS:
         texts = texts.without([min(texts.columns, key=lambda column: column.importance)])
     hidden = len(whole.columns) - len(texts.columns)
     reading = "See docs/ranking.md for columns and status."
     if hidden:
-        needed = _width(_table(whole))
+        needed = table_width(_table(whole))
         reading += f" COLUMNS={needed} shows {hidden} more column{'s' * (hidden > 1)}."
     return _table(texts), [*_notes(comparison, texts), reading]
 
 
-def _width(table: Table) -> int:
+def table_width(table: Table) -> int:
+    """The width at which a table is whole."""
     wide = Console(markup=False, emoji=False, width=1000)
     return Measurement.get(wide, wide.options, table).maximum
 

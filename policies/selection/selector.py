@@ -10,7 +10,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fl_edge_env import Scenario
 from fl_edge_env.allocation import smallest as smallest  # for `Selector.select`
 from fl_edge_env.typing import BoolArray, FloatArray, Info
 from policies.base import Named
@@ -91,10 +90,6 @@ class Selector(Named):
     weights: FloatArray | None = None
     first: int | None = None
     memory: dict[str, NDArray[Any]]
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
-        self.memory = {}
 
     @abstractmethod
     def select(self, candidates: Candidates) -> NDArray[Any]:

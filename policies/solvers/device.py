@@ -55,7 +55,9 @@ _INSIDE = 1e-12
 def begin_table(constants: FloatArray) -> FloatArray:
     """Create a table that contains the constants."""
     t = np.empty((_ROWS, constants.shape[1]))
-    t[:CONSTANTS] = constants
+    for row in range(constants.shape[0]):
+        for n in range(constants.shape[1]):
+            t[row, n] = constants[row, n]
     return t
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
-    Kind,
     claimed,
     default_folder,
     described,
@@ -25,7 +23,6 @@ from train_fl.commands.options import CompareOptions, OutputOptions
 from train_fl.commands.settings import PolicySpec, make_setting
 
 _TABLES = ("bounds.csv", "rounds.csv", "summary.csv", "table.tex", "timing.csv")
-COMPARISON = Kind("comparison", (*PLOTS, *_TABLES))
 
 
 def compare(options: CompareOptions, console: Console) -> None:
@@ -39,10 +36,10 @@ def compare(options: CompareOptions, console: Console) -> None:
     folder = run.out or default_folder(name, given)
     models = folder / "models" if options.training.save_models else None
     saved = [] if models is None else models_of(run.title for run in setting.runs)
-    kind = replace(COMPARISON, results=(*COMPARISON.results, *saved))
     with claimed(
         folder,
-        kind,
+        "comparison",
+        [*PLOTS, *_TABLES, *saved],
         {"scenario": name} | given,
         [described(setting.scenario)],
         overwrite=run.overwrite,

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 from fl_edge_env.files import reason
 from policies.benchmark.runner import RunsFailedError, WorkerKilledError, is_interrupt
+from policies.report.tables import table_width
 from policies.solvers.waits import console_options
 
 # The extras that install packages whose import error names no remedy.
@@ -74,7 +74,6 @@ def progress_console() -> Console:
 
 def print_whole(table: Table, notes: Sequence[str], console: Console) -> None:
     """Print a table with its notes; a narrow terminal cuts off no number."""
-    whole = Measurement.get(console, console.options.update(width=1000), table).maximum
-    output_console(max(console.width, whole)).print(table)
+    output_console(max(console.width, table_width(table))).print(table)
     for note in notes:
         console.print(note, highlight=False)

@@ -16,7 +16,6 @@ from rich.console import Console
 from fl_edge_env.checks import natural_number
 from policies.benchmark.comparison import Comparison, compare_settings
 from policies.benchmark.results_folder import (
-    Kind,
     claimed,
     default_folder,
     described,
@@ -48,7 +47,7 @@ from train_fl.commands.submission import (
 )
 
 _TABLES = ("leaderboard.csv", "leaderboard.md", "summary.csv", "table.tex")
-LEADERBOARD = Kind("leaderboard", (*_TABLES, "overview.pdf", "overview.png"))
+_RESULTS = (*_TABLES, "overview.pdf", "overview.png")
 _HOW_TO_READ = (
     "Schedulers that are ok are ranked by priced time, and tie where paired intervals do not "
     "separate them; the others are below with the reason. Numbers are means over seeds with 95 % "
@@ -176,7 +175,8 @@ def _results_folder(
     folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
     described = [_described(*pair) for pair in zip(read, settings, strict=True)]
     given = {"file": options.file, **given}
-    with claimed(folder, LEADERBOARD, given, described, overwrite=options.run.overwrite):
+    overwrite = options.run.overwrite
+    with claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite):
         yield folder
 
 

@@ -5,7 +5,9 @@ python examples/custom_scenario.py
 
 from __future__ import annotations
 
-from fl_edge_env import MarkovChannel, Scenario, with_tiers
+import numpy as np
+
+from fl_edge_env import MarkovChannel, Scenario
 from policies import LROA, UniD, UniS, evaluate
 
 scenario = Scenario(
@@ -16,15 +18,10 @@ scenario = Scenario(
     model_bits=32 * 1_000_000,
     num_samples=300,
     cycles_per_sample=1e8,
+    # A field of the devices may be an array; every third device is slower.
+    f_max=np.where(np.arange(60) % 3, 2e9, 1.5e9),
     energy_budget_j=0.8,
     channel=MarkovChannel.correlated(0.8),  # the gain persists with probability 0.8
-)
-# About half of the devices are slower, have less energy, or both.
-scenario = with_tiers(
-    scenario,
-    [{}, {"f_max": 0.75}, {"energy_budget_j": 0.8}, {"f_max": 0.75, "energy_budget_j": 0.8}],
-    shares=[0.5, 0.2, 0.2, 0.1],
-    seed=7,
 )
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from fl_edge_env.channels import (
 )
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.flat import FlatEnv, FlatVectorEnv
-from fl_edge_env.scenario import Scenario, with_phones, with_proportional_work, with_tiers
+from fl_edge_env.scenario import Scenario, with_phones, with_proportional_work
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
 
@@ -34,7 +34,6 @@ __all__ = [
     "UplinkChannel",
     "with_phones",
     "with_proportional_work",
-    "with_tiers",
 ]
 
 _PLAIN = "fl_edge_env.env:FLEdgeEnv", "fl_edge_env.vector_env:FLEdgeVectorEnv"

@@ -1,17 +1,6 @@
-"""The system: the dataclass, presets, calibration, files and hardware tiers."""
+"""The system: the dataclass, presets, calibration, files and unequal devices."""
 
 from fl_edge_env.scenario.scenario import Scenario
-from fl_edge_env.scenario.tiers import (
-    HARDWARE_TIERS,
-    with_phones,
-    with_proportional_work,
-    with_tiers,
-)
+from fl_edge_env.scenario.tiers import with_phones, with_proportional_work
 
-__all__ = [
-    "HARDWARE_TIERS",
-    "Scenario",
-    "with_phones",
-    "with_proportional_work",
-    "with_tiers",
-]
+__all__ = ["Scenario", "with_phones", "with_proportional_work"]

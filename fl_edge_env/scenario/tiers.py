@@ -2,71 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from fl_edge_env.checks import one_of, real_array
+from fl_edge_env.checks import one_of
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.scenario.scenario import Scenario
-
-# Factors on a scenario's fields: an older phone, the scenario's own device, a newer phone.
-HARDWARE_TIERS: tuple[Mapping[str, float], ...] = (
-    {"f_min": 0.5, "f_max": 0.6, "p_max": 0.5, "capacitance": 1.5, "energy_budget_j": 0.7},
-    {},
-    {"f_max": 1.5, "p_max": 1.5, "capacitance": 0.7, "energy_budget_j": 1.3},
-)
-
-
-def with_tiers(
-    scenario: Scenario,
-    tiers: Sequence[Mapping[str, float]] = HARDWARE_TIERS,
-    *,
-    shares: Sequence[float] | None = None,
-    seed: int = 0,
-) -> Scenario:
-    """Draw a hardware tier for each device and scale its fields.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The system to vary.
-    tiers : sequence of mappings
-        Factors on per-device fields for each tier; a field not named keeps its value.
-    shares : sequence of float, optional
-        Probability of each tier; equal by default.
-    seed : int
-        Seed of the draw.
-
-    Returns
-    -------
-    Scenario
-
-    Raises
-    ------
-    ValueError
-        If the shares do not fit the tiers or a scaled value is wrong.
-    TypeError
-        If a name is not a field.
-
-    Examples
-    --------
-    >>> mixed = with_tiers(Scenario.cifar10(), [{"f_max": 0.75}, {"p_max": 2.0}], seed=1)
-    >>> sorted(set(mixed.f_max))
-    [1500000000.0, 2000000000.0]
-    """
-    odds = real_array("shares", [1.0] * len(tiers) if shares is None else shares)
-    rng = np.random.default_rng(seed)
-    tier = rng.choice(len(tiers), scenario.num_devices, p=odds / odds.sum())
-    fields = {}
-    for name in sorted({name for factors in tiers for name in factors}):
-        if name not in scenario.per_device_fields:
-            raise TypeError(
-                f"tiers may scale {', '.join(scenario.per_device_fields)}, got {name!r}"
-            )
-        factors = real_array(f"the factors on {name}", [each.get(name, 1.0) for each in tiers])
-        fields[name] = getattr(scenario, name) * factors[tier]
-    return scenario.replace(**fields)
 
 
 def with_phones(scenario: Scenario, *, seed: int = 0) -> Scenario:
@@ -98,13 +38,11 @@ def with_named_devices(
 ) -> Scenario:
     """Change the devices by named options: first their `tiers`, then their `work`.
 
-    `tiers` is ``"hardware"`` (`with_tiers`) or ``"phones"`` (`with_phones`), `work` is ``"equal"``
-    or ``"proportional"`` (`with_proportional_work`); None changes nothing. Raises `ValueError` for
-    another name.
+    `tiers` is ``"phones"`` (`with_phones`), `work` is ``"equal"`` or ``"proportional"``
+    (`with_proportional_work`); None changes nothing. Raises `ValueError` for another name.
     """
-    if tiers is not None:
-        kinds = {"hardware": with_tiers, "phones": with_phones}
-        scenario = kinds[one_of("tiers", tiers, list(kinds))](scenario)
+    if tiers is not None and one_of("tiers", tiers, ["phones"]):
+        scenario = with_phones(scenario)
     if work is not None and one_of("work", work, ("equal", "proportional")) == "proportional":
         scenario = with_proportional_work(scenario)
     return scenario

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fl_edge_env import CellChannel, Scenario, lyapunov, physics, with_tiers
+from fl_edge_env import CellChannel, Scenario, lyapunov, physics, with_phones
 from fl_edge_env.features import Scaling
 from fl_edge_env.flat_view import FlatView
 from policies.p2 import best_resources
 from tests.support import drift_plus_penalty
 
 # Devices that differ in their hardware and their data.
-MIXED = with_tiers(Scenario.femnist(num_devices=7, cohort_size=3, num_rounds=5))
+MIXED = with_phones(Scenario.femnist(num_devices=7, cohort_size=3, num_rounds=5)).replace(
+    capacitance=np.linspace(1e-28, 3e-28, 7), p_max=np.linspace(0.05, 0.15, 7)
+)
 UNIFORM = np.full(7, 1 / 7)
 MEAN_GAIN = np.full(7, MIXED.channel.mean)
 
@@ -113,7 +115,7 @@ def test_features__remember_a_devices_measurements():
 
 
 def test_features__of_the_outcome_are_queues_and_energy():
-    scenario = with_tiers(Scenario.cifar10(num_devices=9, objective="outcome"))
+    scenario = with_phones(Scenario.cifar10(num_devices=9, objective="outcome"))
     rng = np.random.default_rng(0)
     gain = rng.uniform(0.01, 0.5, 9)
     share = rng.uniform(0, 3, 9)

@@ -82,8 +82,7 @@ class SystemOptions:
     cohort_size=4 mu=0.1 csi=delayed channel=markov:0.9.
     --set alone lists all fields."""
     tiers: Annotated[str | None, shown("KIND", "the scenario's devices")] = None
-    """Unequal devices: hardware (older and newer devices) or
-    phones (measured speeds)."""
+    """Unequal devices: phones (measured speeds)."""
     work: Annotated[str | None, shown("KIND", "equal")] = None
     """Local epochs: equal, or proportional to each device's
     speed with the same total."""

@@ -18,7 +18,6 @@ from fl_edge_env import (
     Scenario,
     TraceChannel,
     UplinkChannel,
-    with_tiers,
 )
 
 
@@ -57,20 +56,6 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     assert Scenario.load(path, num_devices=60) == Scenario.femnist(num_devices=60)
     path.write_text('channel = "cell:0.5"')
     assert Scenario.load(path) == Scenario(channel=CellChannel(persistence=0.5))
-
-
-def test_tiers__scale_the_fields_of_the_devices_that_drew_them():
-    scenario = Scenario.femnist()
-    tiers = [{"f_max": 0.75, "capacitance": 3.0}, {"p_max": 2.0}]
-    mixed = with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4)
-    slow = mixed.f_max == 1.5e9
-    np.testing.assert_array_equal(mixed.f_max, np.where(slow, 1.5e9, 2e9))
-    np.testing.assert_allclose(mixed.capacitance, np.where(slow, 6e-28, 2e-28))
-    np.testing.assert_allclose(mixed.p_max, np.where(slow, 0.1, 0.2))
-    np.testing.assert_array_equal(mixed.num_samples, scenario.num_samples)
-    assert 10 < slow.sum() < 50
-    assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=4) == mixed
-    assert with_tiers(scenario, tiers, shares=[0.25, 0.75], seed=5) != mixed
 
 
 @pytest.mark.parametrize("where", ["", "data/", "../", "absolute"])
@@ -149,20 +134,6 @@ def test_load__shares_out_all_samples_of_a_saved_scenario(tmp_path):
     Scenario.femnist().save(path)
     with pytest.raises(ValueError, match=r"num_samples must .*shape \(60,\)"):
         Scenario.load(path, num_devices=60)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"tiers": [{"mu": 2.0}]}, TypeError, "tiers may scale num_samples, .*got 'mu'"),
-        ({"tiers": [{"f_max": "2"}]}, ValueError, r"factors on f_max must hold .* got \['2'\]"),
-        ({"shares": [1.0]}, ValueError, "same size"),
-        ({"shares": ["a", "b", "c"]}, ValueError, "shares must hold real numbers"),
-    ],
-)
-def test_tiers__names_what_is_wrong(arguments, error, message):
-    with pytest.raises(error, match=message):
-        with_tiers(Scenario(), **arguments)
 
 
 QUARTER = [np.float32(0.25), np.longdouble(0.25), np.float64(0.25)]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fl_edge_env import FLEdgeEnv, Scenario, with_tiers
+from fl_edge_env import FLEdgeEnv, Scenario, with_phones
 from fl_edge_env.features import FEATURES, Scaling
 from policies.learning.credit import difference_reward
 from policies.learning.vec_env import BatchVecEnv
 
-SCENARIO = with_tiers(Scenario.femnist(num_devices=6, cohort_size=3, num_rounds=4))
+SCENARIO = with_phones(Scenario.femnist(num_devices=6, cohort_size=3, num_rounds=4))
 LATE = SCENARIO.replace(csi="delayed", latency="round_time")
 UNRELIABLE = SCENARIO.replace(availability=0.5, upload_failure=0.5)
 F = len(FEATURES)

@@ -160,7 +160,7 @@ def test_compare__names_the_seeds_and_the_line_of_a_failure(call, capsys, tmp_pa
         ("--set channel=cell:1", "channel cell:P needs a probability P: persistence must lie in"),
         ("--no-train --set compression=own.py:Mine", "compression must be none, qsgd:BITS, "),
         ("--policies lroa runs/nobody", "agent.zip of Stable-Baselines3, or"),
-        ("--tiers old", "tiers must be one of hardware, phones, got 'old'"),
+        ("--tiers old", "tiers must be one of phones, got 'old'"),
         ("--policies uni-s@qsgd:99", "an integer from 1 to 16, the bits of a parameter"),
         ("--policies", "policies must be one or more, got none"),
         ("--seeds 0", "seeds must be an integer of at least 1, got 0"),

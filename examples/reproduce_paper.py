@@ -38,15 +38,16 @@ from rich.table import Table
 from policies.benchmark.comparison import compare_settings
 from policies.benchmark.summary import by_policy
 from policies.report.figures import (
+    averaged,
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
-    draw_average,
+    draw_column,
     draw_energy,
     draw_limit,
-    draw_time,
     save_figure,
 )
 from policies.report.styles import looks
+from policies.report.tables import time_unit
 from train_fl.commands.console import output_console, print_whole, progress_console
 from train_fl.commands.leaderboard_file import read_leaderboard
 from train_fl.commands.settings import make_setting
@@ -140,16 +141,25 @@ def fastest(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(mark=good.map({True: "", False: "*"}))
 
 
+def draw_time(axes, rounds: pd.DataFrame) -> None:
+    """Simulated time over rounds."""
+    unit, length = time_unit(rounds["elapsed_time"].max())
+    scaled = rounds.assign(elapsed_time=rounds["elapsed_time"] / length)
+    draw_column(axes, scaled, "elapsed_time")
+    axes.set(ylabel=f"time [{unit}]", title="Simulated time")
+    axes.set_ylim(bottom=0.0)
+
+
 def draw_energy_so_far(axes, rounds: pd.DataFrame) -> None:
     """Expected energy over the budget, averaged so far."""
-    draw_average(axes, rounds, "energy_ratio")
+    draw_column(axes, averaged(rounds, "energy_ratio"), "energy_ratio")
     draw_limit(axes, 1.0, "budget")
     axes.set(ylabel="expected energy / budget", title="Expected energy")
 
 
 def draw_objective(axes, rounds: pd.DataFrame) -> None:
     """The objective, averaged so far."""
-    draw_average(axes, rounds, "penalty")
+    draw_column(axes, averaged(rounds, "penalty"), "penalty")
     axes.set(ylabel="time-average objective [s]", title="Objective")
 
 

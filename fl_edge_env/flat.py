@@ -36,14 +36,13 @@ class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCon
     `FLEdgeEnv` inside.
     """
 
-    scaling: Scaling = fixed("scaling")
+    scaling: Scaling = fixed("scaling", "_view.scaling")
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
         self._view = FlatView(scenario)
-        self._scaling = self._view.scaling
         self.observation_space, self.action_space = flat_spaces(self.scaling)
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
@@ -70,16 +69,14 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
     there is no `FLEdgeVectorEnv` inside.
     """
 
-    scaling: Scaling = fixed("scaling")
-    autoreset_mode: AutoresetMode = fixed("autoreset_mode")
+    scaling: Scaling = fixed("scaling", "_view.scaling")
+    autoreset_mode: AutoresetMode = fixed("autoreset_mode", "unwrapped.autoreset_mode")
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatVectorEnv", FLEdgeVectorEnv)
         super().__init__(env)
-        self._autoreset_mode = self.metadata["autoreset_mode"]
         self._view = FlatView(scenario, (self.num_envs,))
-        self._scaling = self._view.scaling
         self.single_observation_space, self.single_action_space = flat_spaces(self.scaling)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

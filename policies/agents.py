@@ -77,13 +77,12 @@ class PredictPolicy(Policy):
             self.name = type(model).__name__
             self.model = model
         self._softmax_scale = check_softmax_scale(softmax_scale)
-        self._view = FlatView(scenario)
+        self.reset(0)
         self._by_device = self._decides_by_device()
         taken = inspect.signature(self.model.predict).parameters.values()
         self._takes = [each.name for each in taken]
         if any(each.kind is each.VAR_KEYWORD for each in taken):
             self._takes.append("deterministic")
-        self.reset(0)
 
     def _decides_by_device(self) -> bool:
         """Whether the agent sees a row for each device; `ValueError` if its spaces do not match."""

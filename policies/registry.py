@@ -62,9 +62,9 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     name : str
         One of `POLICIES`, or ``"my_file.py:MyPolicy"`` or ``"my_module:MyPolicy"`` for a subclass
         of `Policy` or `policies.selection.Selector`. A selector's name may end with its resources:
-        ``"best-channel:static"``, ``"my_file.py:MySelector:static"``. ``"agent.zip"`` or
-        ``"predict:agent.zip"`` is an agent saved by Stable-Baselines3, and ``"predict"`` an agent
-        of any library, passed as `model`; see `policies.agents.PredictPolicy`.
+        ``"best-channel:static"``, ``"my_file.py:MySelector:static"``. ``"agent.zip"`` is an
+        agent saved by Stable-Baselines3, and ``"predict"`` an agent of any library, passed as
+        `model`; see `policies.agents.PredictPolicy`.
     scenario : Scenario
         The system it controls. The policy sees recorded gains without their order.
     **options
@@ -78,8 +78,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
     scenario = without_future(scenario)
-    first = name.partition(":")[0]
-    if name.endswith(".zip") or first == "predict":
+    if name.endswith(".zip") or name == "predict":
         return _predicting(name, scenario, options)
     selector, _, resources = name.rpartition(":")
     if selector in SELECTORS or is_reference(selector):
@@ -92,7 +91,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     if name in POLICIES:
         _check_options(name, SELECTORS.get(name, POLICIES[name]), options)
         return POLICIES[name](scenario, **options)
-    if is_reference(name) and first not in POLICIES:
+    if is_reference(name) and name.partition(":")[0] not in POLICIES:
         kind: type[Policy] | type[Selector] = load_reference(
             name, kind="subclass of Policy or Selector", fits=_is_policy_class
         )
@@ -130,10 +129,10 @@ def _is_policy_class(value: object) -> bool:
 
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:
-    """The agent of ``"predict"`` with a model, ``"predict:agent.zip"`` or ``"agent.zip"``."""
+    """The agent of ``"predict"`` with a model, or of ``"agent.zip"``."""
     from policies.agents import PredictPolicy
 
     if name != "predict":
-        options = options | {"model": name.removeprefix("predict:")}
+        options = options | {"model": name}
     _check_options("predict", PredictPolicy, options)
     return PredictPolicy(scenario, **options)

@@ -176,9 +176,9 @@ def _label(name: str, runs: pd.DataFrame) -> str:
     return name + ("" if status == OK else f" ({status})")
 
 
-def _thin(style: _Style, linewidth: float, **look: Any) -> _Style:
-    """Keywords of an unlabelled line in a policy's style."""
-    return style | {"linewidth": linewidth, "label": None, "gid": None} | look
+def _thin(style: _Style, **look: Any) -> _Style:
+    """Keywords of an unlabelled thin line in a policy's style."""
+    return style | {"linewidth": 0.6, "label": None, "gid": None} | look
 
 
 def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float = math.inf) -> None:
@@ -193,7 +193,7 @@ def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float =
         axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
         _note(axes, "95 % interval", linewidth=6, alpha=0.3)
     elif runs.shape[1] > 1:
-        axes.plot(x, runs, **_thin(style, 0.6, alpha=0.4))
+        axes.plot(x, runs, **_thin(style, alpha=0.4))
         _note(axes, "single runs", linewidth=0.6, alpha=0.4)
 
 
@@ -202,10 +202,16 @@ def _note(axes: Axes, label: str, **look: Any) -> None:
     axes.plot([], [], label=label, **{"color": "grey"} | look)
 
 
-def draw_average(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
-    """The running time average of a column, for each policy over rounds."""
+def averaged(rounds: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The rounds with a column's running average in each run."""
+    runs = rounds.groupby(["policy", "seed"], sort=False)[column]
+    return rounds.assign(**{column: runs.transform(lambda run: run.expanding().mean())})
+
+
+def draw_column(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
+    """A column for each policy over rounds."""
     for style, (values,) in _curves(rounds, column):
-        _draw_runs(axes, style, values.expanding().mean())
+        _draw_runs(axes, style, values)
     axes.set_xlabel("round")
 
 
@@ -383,24 +389,15 @@ def wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def draw_time(axes: Axes, rounds: pd.DataFrame) -> None:
-    """Simulated time over rounds."""
-    unit, length = time_unit(rounds["elapsed_time"].max())
-    for style, (time,) in _curves(rounds, "elapsed_time"):
-        _draw_runs(axes, style, time / length)
-    axes.set(xlabel="round", ylabel=f"time [{unit}]", title="Simulated time")
-    axes.set_ylim(bottom=0.0)
-
-
 def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     """Energy spent so far over the budget: mean over devices, and thin the worst device."""
-    draw_average(axes, rounds, "spent_ratio")
+    draw_column(axes, averaged(rounds, "spent_ratio"), "spent_ratio")
     draw_limit(axes, 1.0, "budget")
     # In the first rounds some device always spends many times its budget.
     last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
     top = 2 * max(axes.dataLim.y1, last.max())
     for style, (worst,) in _curves(rounds, "worst_spent_ratio"):
-        axes.plot(worst.mean(axis=1), **_thin(style, 0.6))
+        axes.plot(worst.mean(axis=1), **_thin(style))
     _note(axes, "worst device", linewidth=0.6)
     axes.set(ylabel="energy / budget so far", title="Energy spent")
     axes.set(yscale="log", ylim=(None, top))

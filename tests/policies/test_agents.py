@@ -62,7 +62,7 @@ def test_predict__takes_agents_of_stable_baselines(tmp_path, kind, options):
     file = str(tmp_path / "mine.zip")
     model.save(file)
     found = []
-    for name, given in (("predict", {"model": model}), (file, {}), (f"predict:{file}", {})):
+    for name, given in (("predict", {"model": model}), (file, {})):
         policy = make_policy(name, SMALL, **given)
         check_policy(policy)
         found.append(evaluate([policy], SMALL, [3], gaps=False)["total_time"].item())

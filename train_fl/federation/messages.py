@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +16,6 @@ from fl_edge_env.files import reason
 
 # The key of a node's device number in its configuration, as Flower's simulations set it.
 DEVICE = "partition-id"
-
-Read = TypeVar("Read")
 
 
 def named(model: nn.Module) -> ArrayRecord:
@@ -63,10 +61,10 @@ def usable(
 
 
 def read_replies(
-    replies: Iterable[Message], nodes: Iterable[int], read: Callable[[Message], Read]
-) -> tuple[dict[int, Read], dict[int, str]]:
+    replies: Iterable[Message], nodes: Iterable[int], read: Callable[[Message], Any]
+) -> tuple[dict[int, Any], dict[int, str]]:
     """Read the nodes' replies; return the results by node, and the reasons for missing ones."""
-    received = dict[int, Read]()
+    received = dict[int, Any]()
     reasons = dict.fromkeys(nodes, "no reply in time")
     for reply in replies:
         node = reply.metadata.src_node_id

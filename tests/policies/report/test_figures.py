@@ -23,9 +23,9 @@ from policies.benchmark.setting import Setting
 from policies.report.figures import (
     draw_accuracy_over_rounds,
     draw_accuracy_over_time,
+    draw_column,
     draw_energy,
     draw_ranking,
-    draw_time,
     log_ticks,
     save_figure,
     save_plots,
@@ -57,7 +57,7 @@ def trained(name: str, accuracies: list[float], status: str = "ok") -> pd.DataFr
 def test_lines__have_a_band_of_the_interval_over_several_seeds():
     rounds = pd.DataFrame({"seed": range(5), "elapsed_time": [1.0, 2.0, 3.0, 4.0, 9.0]})
     axes = Figure().add_subplot()
-    draw_time(axes, rounds.assign(policy="it", status="ok", round=1))
+    draw_column(axes, rounds.assign(policy="it", status="ok", round=1), "elapsed_time")
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
     # No time is below zero, where the interval begins.
     high = mean_interval(rounds["elapsed_time"]).high

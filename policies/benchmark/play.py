@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def play(
     for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
         start = time.perf_counter()
         decision = checked_decision(policy, policy.decide(observation))
-        decision = decision.of_shape(observation["queue"].shape)
+        # Made anew, because its cached participants may be others than its cohort.
+        decision = replace(decision).of_shape(observation["queue"].shape)
         observation, reward, terminated, truncated, info = env.step(decision)
         if not batch:
             decision = env.unwrapped.last_decision  # type: ignore[union-attr]  # of wrappers

@@ -94,8 +94,12 @@ class TrainingEnvFactory:
             for value in (self.task, *options.values())
             if isinstance(value, str)
         ]
-        name = self.task if self.task in DATASETS or code[0] else "folder"
-        return [name, options, code, self.make_task().identity]
+        return [
+            self.task if self.task in DATASETS or code[0] else "folder",
+            options,
+            code,
+            self.make_task().identity,
+        ]
 
     def make_task(self) -> Task:
         """The learning task, split over the scenario's devices.

@@ -301,7 +301,7 @@ def make_task(
         dataset = own_dataset(dataset)
     if known is not None:
         num_devices = known.num_devices if num_devices is None else num_devices
-        model = known.model if model is None else model
+        model = model or known.model
         training = replace(
             training,
             learning_rate=training.learning_rate or known.learning_rate,

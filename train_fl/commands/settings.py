@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,11 @@ def make_setting(
             )
         # The task determines the size of a user-defined compression.
         keep = set() if options.training.fit_scenario else options.names_given() - {"compression"}
-        training = make_training(scenario, dataset_of(options), options.training_options(), keep)
+        from train_fl import TrainingEnvFactory  # torch takes seconds
+
+        training = TrainingEnvFactory(
+            scenario, dataset_of(options), **options.training_options()
+        ).fitted(keep)
         scenario = training.scenario
     runs = [make_run(spec, scenario, training) for spec in specs]
     learners = [run for run in runs if not trained and run.policy.needs_training]
@@ -95,15 +99,6 @@ def make_setting(
         target=options.training.target_accuracy if trained else None,
         left_out={run.label: "needs training" for run in learners},
     )
-
-
-def make_training(
-    scenario: Scenario, task: str, options: Mapping[str, Any], keep: Collection[str] = ()
-) -> TrainingEnvFactory:
-    """Training environments on a named data set; the system is fitted to it except for `keep`."""
-    from train_fl import TrainingEnvFactory  # torch takes seconds
-
-    return TrainingEnvFactory(scenario, task, **options).fitted(keep)
 
 
 def dataset_of(options: CompareOptions) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from fl_edge_env.checks import is_line
 from fl_edge_env.files import as_value_error
@@ -50,6 +51,11 @@ class Dataset:
     augment : callable, optional
         Augments a training batch: ``augment(inputs, rng)`` returns inputs of the same shape and
         draws random numbers only from the NumPy generator ``rng``.
+
+    Raises
+    ------
+    ValueError
+        If the arrays do not fit each other or `num_classes`, or the name is not printable text.
     """
 
     name: str
@@ -60,6 +66,22 @@ class Dataset:
     num_classes: int
     train_writers: IntArray | None = None
     augment: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        if not is_line(self.name):
+            raise ValueError(f"name must be printable text, got {self.name!r}")
+        train = _checked_kind("train", self.train_inputs, self.train_targets, self.num_classes)
+        test = _checked_kind("test", self.test_inputs, self.test_targets, self.num_classes)
+        if train != test:
+            raise ValueError(
+                f"samples of train_inputs and test_inputs must be alike, got {train} and {test}"
+            )
+        writers = self.train_writers
+        if writers is not None and writers.shape != self.train_targets.shape:
+            raise ValueError(
+                f"train_writers must have shape ({len(self.train_inputs)},), as many as "
+                f"train_inputs, got {writers.shape}"
+            )
 
     def __repr__(self) -> str:
         return (
@@ -75,7 +97,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash of the arrays."""
         tensors = self.train_inputs, self.train_targets, self.test_inputs, self.test_targets
-        arrays = [tensor.numpy() for tensor in tensors]
+        arrays = map(Tensor.numpy, tensors)
         return str(joblib.hash([*arrays, self.num_classes, self.train_writers]))
 
     def check_augment(self) -> None:
@@ -119,39 +141,21 @@ class Dataset:
         Raises
         ------
         ValueError
-            If shapes do not match, a value is not finite, a target is not a class, or the name is
-            not printable text.
+            If a value is not finite, or `Dataset` rejects the arrays.
         """
-        if not is_line(name):
-            raise ValueError(f"name must be printable text, got {name!r}")
-        train = _inputs("train_inputs", train_inputs)
-        test = _inputs("test_inputs", test_inputs)
-        classes = _classes("train_targets", train_targets, len(train))
-        test_classes = _classes("test_targets", test_targets, len(test))
-        if classes.min() > 0:
-            raise ValueError(
-                f"train_targets must count classes from 0, but the smallest is {classes.min()}: "
-                "subtract it"
-            )
-        kinds = [f"{each.dtype} of shape {tuple(each.shape[1:])}" for each in (train, test)]
-        if kinds[0] != kinds[1]:
-            raise ValueError(
-                "samples of train_inputs and test_inputs must be alike, "
-                f"got {kinds[0]} and {kinds[1]}"
-            )
-        writers = None
-        if train_writers is not None:
-            writers = _integers("train_writers", train_writers, len(train))
-            if writers.min() < 0:
-                raise ValueError(f"train_writers must be at least 0, got {writers.min()}")
+        classes = _integers("train_targets", train_targets)
+        test_classes = _integers("test_targets", test_targets)
+        largest = max(each.max(initial=0) for each in (classes, test_classes))
         return cls(
             name,
-            train,
-            classes,
-            test,
-            test_classes,
-            num_classes=1 + int(max(classes.max(), test_classes.max())),
-            train_writers=writers,
+            _inputs("train_inputs", train_inputs),
+            torch.from_numpy(classes),
+            _inputs("test_inputs", test_inputs),
+            torch.from_numpy(test_classes),
+            num_classes=min(1 + int(largest), _MOST_CLASSES),
+            train_writers=None
+            if train_writers is None
+            else _integers("train_writers", train_writers),
             augment=augment,
         )
 
@@ -186,39 +190,42 @@ class DataSource:
     seed: int = 0
 
 
+def _checked_kind(split: str, inputs: Tensor, targets: Tensor, num_classes: int) -> str:
+    """The kind of a split's inputs; `ValueError` unless each of them has a class."""
+    if inputs.ndim < 2 or len(inputs) == 0:
+        raise ValueError(
+            f"{split}_inputs must have shape (samples, ...), with at least one sample and two "
+            f"axes, got {tuple(inputs.shape)}: write a single column as array[:, None]"
+        )
+    if targets.dtype != torch.int64 or targets.shape != inputs.shape[:1]:
+        raise ValueError(
+            f"{split}_targets must be int64 of shape ({len(inputs)},), as many as {split}_inputs, "
+            f"got {targets.dtype} of shape {tuple(targets.shape)}"
+        )
+    low, high = targets.aminmax()
+    if low < 0 or high >= num_classes:
+        raise ValueError(
+            f"{split}_targets must be from 0 to {num_classes - 1}, got {low} to {high}"
+        )
+    return f"{inputs.dtype} of shape {tuple(inputs.shape[1:])}"
+
+
 def _inputs(name: str, given: ArrayLike) -> Tensor:
     """A copy of inputs as float32, or as int64 if they are tokens."""
     wanted = "real numbers, such as tokens for words and columns for categories"
     array = _array(name, given, "fiub", wanted)
-    if array.ndim < 2 or len(array) == 0:
-        raise ValueError(
-            f"{name} must have shape (samples, ...), with at least one sample and two axes, "
-            f"got {array.shape}: write a single column as array[:, None]"
-        )
-    if array.dtype.kind in "iu" and array.ndim != 4:
-        return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
+    tokens = array.dtype.kind in "iu" and array.ndim != 4
     with np.errstate(over="ignore"):  # infinite values are rejected below
-        values = torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
+        values = torch.from_numpy(np.array(array, np.int64 if tokens else np.float32, order="C"))
     if not torch.isfinite(values).all():
         raise ValueError(f"{name} must be finite")
     return values
 
 
-def _classes(name: str, given: ArrayLike, size: int) -> Tensor:
-    """A copy of the samples' classes."""
-    classes = _integers(name, given, size)
-    for label in (classes.min(), classes.max()):
-        if not 0 <= label < _MOST_CLASSES:
-            raise ValueError(f"{name} must be at least 0 and below {_MOST_CLASSES}, got {label}")
-    return torch.from_numpy(classes)
-
-
-def _integers(name: str, given: ArrayLike, size: int) -> IntArray:
+def _integers(name: str, given: ArrayLike) -> IntArray:
     """A copy of integers, one for each sample."""
     array = _array(name, given, "iu", "64-bit integers, one for each sample")
-    if array.shape != (size,):
-        raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
-    return np.array(array, dtype=np.int64, order="C")
+    return np.array(array, np.int64, order="C")
 
 
 def _array(name: str, given: ArrayLike, kinds: str, wanted: str) -> NDArray[Any]:
@@ -229,15 +236,12 @@ def _array(name: str, given: ArrayLike, kinds: str, wanted: str) -> NDArray[Any]
     return array
 
 
-def _read(samples: Any, split: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read(samples: Any, split: str) -> tuple[Any, NDArray[Any]]:
     """Inputs and targets of a torch data set."""
-    with as_value_error(f"{split} must hold samples (input, class) with inputs of one shape: "):
-        inputs, targets = zip(*(samples[index] for index in range(len(samples))), strict=True)
-        wrong = [one for one in inputs if not isinstance(one, (Tensor, np.ndarray))]
-        if wrong:
-            raise TypeError(
-                f"got a {type(wrong[0]).__name__}: pass transform=ToTensor() to an image data set"
-            )
-        classes = np.array([np.asarray(target) for target in targets])
+    with as_value_error(
+        f"{split} must hold samples (input, class) with inputs of one shape, of images with "
+        "transform=ToTensor(): "
+    ):
+        inputs, targets = default_collate([samples[index] for index in range(len(samples))])
         # Some data sets give each class in an array of shape (1,).
-        return np.stack(inputs), classes.reshape(len(classes), -1)[:, 0]
+        return inputs, np.asarray(targets).reshape(len(targets), -1)[:, 0]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from fl_edge_env.files import as_value_error
 from train_fl.data.cache import kept_arrays
-from train_fl.data.dataset import Dataset, DataSource
+from train_fl.data.dataset import Augmentation, Dataset, DataSource
 
 _FILES = (
     "train-images-idx3-ubyte",
@@ -36,11 +36,11 @@ def digits(source: DataSource) -> Dataset:  # noqa: ARG001 - it comes with sciki
     standard deviation.
     """
     bunch = load_digits()
-    order = np.random.default_rng(0).permutation(len(bunch.target))
+    order = np.random.default_rng(0).permutation(1797)
     images = torch.from_numpy(bunch.images[order, None].astype(np.float32))
-    labels = torch.from_numpy(bunch.target[order].astype(np.int64))
-    train_images, test_images = standardise(images[:1440], images[1440:])
-    return Dataset("digits", train_images, labels[:1440], test_images, labels[1440:], 10)
+    return _dataset(
+        "digits", torch.split(images, [1440, 357]), np.split(bunch.target[order], [1440])
+    )
 
 
 def fashion_mnist(source: DataSource) -> Dataset:
@@ -55,16 +55,17 @@ def fashion_mnist(source: DataSource) -> Dataset:
         If a file is missing or damaged.
     """
     raw = source.folder / "FashionMNIST/raw"
-    folders = [raw] if source.download else [raw, source.folder, _DEBIAN]
-    folder = next((one for one in folders if [*one.glob(f"{_FILES[0]}*")]), raw)
-    with _reading("FashionMNIST", folder, source):
-        if source.download:
+    folder = next(
+        (one for one in (raw, source.folder, _DEBIAN) if [*one.glob(f"{_FILES[0]}*")]), raw
+    )
+    with _reading("FashionMNIST", folder):
+        if source.download and folder == raw:
             from torchvision.datasets import FashionMNIST  # takes longer to import than torch
 
             FashionMNIST(source.folder, download=True)
         train, labels, test, test_labels = (_idx(folder / name) for name in _FILES)
-    train, test = standardise(*(images[:, None].float() / 255 for images in (train, test)))
-    return Dataset("fashion_mnist", train, labels.long(), test, test_labels.long(), num_classes=10)
+        images = (split[:, None].float() / 255 for split in (train, test))
+        return _dataset("fashion_mnist", images, (labels, test_labels))
 
 
 def _idx(path: Path) -> Tensor:
@@ -92,28 +93,21 @@ def cifar10(source: DataSource) -> Dataset:
 
     batches = source.folder / CIFAR10.base_folder
     if not batches.is_dir() and [*source.folder.glob("train/*/")]:
-        dataset = image_folder(source.folder)
+        dataset = image_folder(source.folder, random_crop_and_flip)
         if (dataset.num_classes, *dataset.train_inputs.shape[1:]) != (10, 3, 32, 32):
-            raise ValueError(
-                f"CIFAR10 in {str(source.folder)!r} must have 10 classes and images of shape "
-                f"(3, 32, 32), got {dataset}"
-            )
-        return replace(dataset, name="cifar10", augment=random_crop_and_flip)
-    with _reading("CIFAR10", batches, source):
-        splits = (
-            CIFAR10(source.folder, download=source.download),
-            CIFAR10(source.folder, train=False),
-        )
-    train, test = standardise(
-        *(torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits)
+            raise ValueError(f"CIFAR10 has 10 classes of shape (3, 32, 32), got {dataset}")
+        return dataset
+    with _reading("CIFAR10", batches):
+        splits = [
+            CIFAR10(source.folder, train, download=source.download) for train in (True, False)
+        ]
+    images = (
+        torch.from_numpy(s.data).permute(0, 3, 1, 2).float().contiguous() / 255 for s in splits
     )
-    labels = [torch.tensor(split.targets) for split in splits]
-    return Dataset(
-        "cifar10", train, labels[0], test, labels[1], num_classes=10, augment=random_crop_and_flip
-    )
+    return _dataset("cifar10", images, [s.targets for s in splits], random_crop_and_flip)
 
 
-def image_folder(folder: Path) -> Dataset:
+def image_folder(folder: Path, augment: Augmentation | None = None) -> Dataset:
     """Images of one size in class folders: ``train/CLASS/*.png`` and ``test/CLASS/*.png``.
 
     Grey or colour images are standardised, and the user's cache keeps their pixels. Classes are
@@ -128,18 +122,15 @@ def image_folder(folder: Path) -> Dataset:
 
     with as_value_error(f"cannot read images in {str(folder)!r} (", ")"):
         train, test = (ImageFolder(folder / split) for split in ("train", "test"))
-    if train.classes != test.classes:
-        raise ValueError(
-            f"train and test in {str(folder)!r} must have the same classes, but only one has "
-            f"{min({*train.classes} ^ {*test.classes})!r}"
-        )
+        if train.classes != test.classes:
+            raise ValueError(
+                "only one of train and test has the class "
+                f"{min({*train.classes} ^ {*test.classes})!r}"
+            )
     paths = [path for path, _ in train.samples + test.samples]
     arrays = kept_arrays([__file__, *paths], lambda: {"images": _pixels(paths)})
-    images = torch.from_numpy(arrays["images"]).float()
-    inputs = standardise(images[: len(train)], images[len(train) :])
-    return Dataset.from_arrays(
-        folder.resolve().name, inputs[0], train.targets, inputs[1], test.targets
-    )
+    images = torch.split(torch.from_numpy(arrays["images"]).float(), [len(train), len(test)])
+    return _dataset(str(folder), images, (train.targets, test.targets), augment)
 
 
 def _pixels(paths: list[str]) -> NDArray[Any]:
@@ -147,21 +138,32 @@ def _pixels(paths: list[str]) -> NDArray[Any]:
     from torchvision.transforms.functional import pil_to_tensor
 
     images = []
-    kinds: dict[str, str] = {}
+    kinds = {}
     for path in paths:
         with as_value_error(f"cannot read {path!r} (", ")"), Image.open(path) as image:
             images.append(pil_to_tensor(image))
-        kinds[f"{image.mode} of {image.width} by {image.height} pixels"] = path
+        kinds[f"{image.mode} {image.size}"] = path
         if len(kinds) > 1 or image.mode not in ("L", "RGB"):
             raise ValueError(f"images must all be RGB or all L (grey), of one size, got {kinds}")
     return torch.stack(images).numpy()
 
 
-def _reading(name: str, folder: Path, source: DataSource) -> AbstractContextManager[None]:
-    remedy = "put its files there, give --download, or run without training (--no-train)"
-    if not source.download and not folder.is_dir():
-        raise ValueError(f"there is no folder {str(folder)!r} with the data of {name}: {remedy}")
-    return as_value_error(f"cannot read {name} in {str(folder)!r} (", f"): {remedy}")
+def _reading(name: str, folder: Path) -> AbstractContextManager[None]:
+    return as_value_error(
+        f"cannot read {name} in {str(folder)!r} (",
+        "): put its files there, give --download, or run without training (--no-train)",
+    )
+
+
+def _dataset(
+    name: str,
+    images: Iterable[Tensor],
+    classes: Sequence[ArrayLike],
+    augment: Augmentation | None = None,
+) -> Dataset:
+    """A data set of images and their classes, both for training and testing, standardised."""
+    train, test = standardise(*images)
+    return Dataset.from_arrays(name, train, classes[0], test, classes[1], augment=augment)
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,13 +176,8 @@ def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
 def random_crop_and_flip(images: Tensor, rng: np.random.Generator) -> Tensor:
     """Pad each image with four zeros, crop it at random, and flip it with probability 1/2."""
     count, _, height, width = images.shape
-    margin = 4
-    draws = torch.from_numpy(rng.integers([[2 * margin + 1] * 2 + [2]], size=(count, 3)))
-    top, left, mirrored = draws.to(images.device).T[..., None]
-    rows = top + torch.arange(height, device=images.device)
-    columns = torch.arange(width, device=images.device)
-    columns = left + torch.where(mirrored == 1, width - 1 - columns, columns)
-    padded = pad(images, (margin, margin, margin, margin))
-    batch = torch.arange(count, device=images.device)
-    cropped: Tensor = padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return cropped.permute(0, 3, 1, 2).contiguous()
+    draws = rng.integers([[9, 9, 2]], size=(count, 3))
+    top, left, mirrored = torch.from_numpy(draws).to(images.device).T
+    windows = pad(images, (4, 4, 4, 4)).unfold(2, height, 1).unfold(3, width, 1)
+    crops = windows[torch.arange(count, device=images.device), :, top, left]
+    return torch.where(mirrored[:, None, None, None] == 1, crops.flip(-1), crops)

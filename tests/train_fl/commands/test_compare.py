@@ -155,7 +155,10 @@ def test_compare__names_the_seeds_and_the_line_of_a_failure(call, capsys, tmp_pa
         ("--set cohort_size=1.5", "cohort_size must be an integer, got '1.5'"),
         ("--set mu=1 --set mu=2", "mu is given twice: as 1.0 and as '2'"),
         ("--set mu=1,nu=2", "mu must be a number, got '1,nu=2': separate fields with spaces"),
-        ("--scenario cifar10 --data-dir empty", "no folder 'empty/cifar-10-batches-py' with"),
+        (
+            "--scenario cifar10 --data-dir empty",
+            "cannot read CIFAR10 in 'empty/cifar-10-batches-py' (",
+        ),
         ("--set channel=makrov:0.8", "or a .csv file, got 'makrov:0.8': did you mean 'markov'?"),
         ("--set channel=cell:1", "channel cell:P needs a probability P: persistence must lie in"),
         ("--no-train --set compression=own.py:Mine", "compression must be none, qsgd:BITS, "),

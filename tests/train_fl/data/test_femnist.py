@@ -172,8 +172,6 @@ def test_femnist__reads_the_text_of_a_file_once(tmp_path, cache, monkeypatch):
     assert_equal(load(tmp_path), expected)
     monkeypatch.setenv("XDG_CACHE_HOME", str(kept))  # no folder
     assert_equal(load(tmp_path), expected)
-    write_json(tmp_path / "0.json", leaf({"a": make_samples(1, 50)}))
-    assert signatures(load(tmp_path).train_inputs)[0, 0] == 1
 
 
 def test_femnist__what_the_folder_lacks_is_told(folder, tmp_path):

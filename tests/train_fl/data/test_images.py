@@ -8,7 +8,6 @@ import pickle
 import re
 import shutil
 import struct
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -17,9 +16,10 @@ import pytest
 import torch
 from PIL import Image
 from scipy.stats import chisquare
+from torchvision.transforms.functional import to_pil_image
 
 from fl_edge_env import Scenario
-from tests.support import assert_data
+from tests.support import assert_data, global_states
 from train_fl import TrainingEnvFactory
 from train_fl.data.dataset import DataSource
 from train_fl.data.images import (
@@ -67,19 +67,19 @@ def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, place, kind):
     rng = np.random.default_rng(0)
     folder = tmp_path / place
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {
-        name: rng.integers(0, 256 if "images" in name else 10, shape) for name, shape in IDX.items()
-    }
-    for name, array in arrays.items():
-        header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-        content = header + array.astype(np.uint8).tobytes()
-        (folder / f"{name}{kind}").write_bytes(gzip.compress(content) if kind else content)
+    arrays = []
+    contents = []
+    for name, shape in IDX.items():
+        arrays.append(rng.integers(0, 256 if "images" in name else 10, shape, dtype=np.uint8))
+        content = struct.pack(f">I{len(shape)}I", 2048 + len(shape), *shape) + arrays[-1].tobytes()
+        contents.append(gzip.compress(content) if kind else content)
+        (folder / f"{name}{kind}").write_bytes(contents[-1])
     dataset = fashion_mnist(DataSource(tmp_path))
     assert dataset.num_classes == 10
-    images = [arrays[name][:, None] / 255 for name in list(IDX)[::2]]
-    assert_data(dataset, images, [arrays[name] for name in list(IDX)[1::2]])
-    (folder / f"{name}{kind}").write_bytes(b"damaged")  # the last one, which holds test labels
-    with pytest.raises(ValueError, match=f"^cannot read FashionMNIST in '{folder}' "):
+    assert_data(dataset, [images[:, None] / 255 for images in arrays[::2]], arrays[1::2])
+    (folder / f"{name}{kind}").write_bytes(contents[1])  # test labels of the other split
+    message = r"test_targets must .*\(8,\), as many as test_inputs, .*\(20,\)"
+    with pytest.raises(ValueError, match=rf"^cannot read FashionMNIST in '{folder}' \({message}"):
         fashion_mnist(DataSource(tmp_path))
 
 
@@ -87,107 +87,73 @@ def test_cifar10__holds_every_image_of_every_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("downloads"))
     # The checksums are those of the real files.
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    rng = np.random.default_rng(1)
+    pixels = np.random.default_rng(1).integers(0, 256, (24, 3, 32, 32), dtype=np.uint8)
+    labels = np.arange(24) % 10
+    contents: list[object] = [{"label_names": ["airplane"] * 10}]
+    for batch in np.split(np.arange(24), 6):
+        contents.append({"data": pixels[batch].reshape(4, -1), "labels": labels[batch].tolist()})
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
-    batches = {
-        name: {
-            "data": rng.integers(0, 256, (4, 3072), dtype=np.uint8),
-            "labels": rng.integers(0, 10, 4).tolist(),
-        }
-        for name in BATCHES
-    }
-    for name, content in (batches | {"batches.meta": {"label_names": ["airplane"] * 10}}).items():
+    for name, content in zip(["batches.meta", *BATCHES], contents, strict=True):
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))  # Python 2's, as theirs
     dataset = cifar10(DataSource(tmp_path, download=True))
-    pixels, labels = (
-        [
-            np.concatenate([batches[name][part] for name in names])
-            for names in (BATCHES[:5], BATCHES[5:])
-        ]
-        for part in ("data", "labels")
-    )
-    assert_data(dataset, [data.reshape(-1, 3, 32, 32) / 255 for data in pixels], labels)
+    assert_data(dataset, np.split(pixels / 255, [20]), np.split(labels, [20]))
     assert (dataset.num_classes, dataset.augment) == (10, random_crop_and_flip)
 
 
-def write_images(folder: Path, num_classes: int, shape: tuple[int, ...]) -> list[np.ndarray]:
+def write_images(folder: Path, num_classes: int, *shape: int) -> list[np.ndarray]:
     """Three images of each class to train and two to test, in the order of their names."""
-    rng = np.random.default_rng(0)
-    written = []
-    for split, count in (("train", 3), ("test", 2)):
-        images = rng.integers(0, 256, (num_classes, count, *shape), dtype=np.uint8)
-        for label, number in np.ndindex(images.shape[:2]):
-            path = folder / split / f"class {label}" / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(images[label, number]).save(path)
-        written.append(images.reshape(-1, *shape))
-    return written
+    images = np.random.default_rng(0).integers(0, 256, (5, num_classes, *shape), dtype=np.uint8)
+    for number, label in np.ndindex(5, num_classes):
+        path = folder / ("train" if number < 3 else "test") / f"class {label}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        to_pil_image(torch.from_numpy(images[number, label])).save(path)
+    return [each.swapaxes(0, 1).reshape(-1, *shape) / 255 for each in np.split(images, [3])]
 
 
-@pytest.mark.parametrize(
-    ("load", "shape", "num_classes"),
-    [
-        (image_folder, (4, 5), 3),
-        (image_folder, (4, 5, 3), 2),
-        (lambda folder: cifar10(DataSource(folder)), (32, 32, 3), 10),
-    ],
-)
-def test_class_folders__hold_every_image(tmp_path, cache, monkeypatch, load, shape, num_classes):
-    images = write_images(tmp_path, num_classes, shape)
-    pixels = [split.reshape(len(split), *shape[:2], -1).transpose(0, 3, 1, 2) for split in images]
-    labels = [np.repeat(np.arange(num_classes), count) for count in (3, 2)]
-    first = load(tmp_path)
+@pytest.mark.usefixtures("cache")
+def test_class_folders__hold_every_image(tmp_path, monkeypatch):
+    images = write_images(tmp_path, 10, 3, 32, 32)
+    cifar10(DataSource(tmp_path))
     monkeypatch.setattr(Image, "open", lambda _: pytest.fail("decodes it again"))
-    for dataset in (first, load(tmp_path)):
-        assert_data(dataset, [split / 255 for split in pixels], labels)
-        assert dataset.num_classes == num_classes
-        assert dataset.augment == (random_crop_and_flip if num_classes == 10 else None)
-    assert len([*cache.iterdir()]) == 1
+    dataset = cifar10(DataSource(tmp_path))
+    assert_data(dataset, images, [np.repeat(range(10), count) for count in (3, 2)])
+    assert (dataset.num_classes, dataset.augment) == (10, random_crop_and_flip)
 
 
 @pytest.mark.usefixtures("cache")
 def test_class_folders__are_known_by_their_content(tmp_path):
     scenario = Scenario.digits(num_devices=3)
-
-    def identity(folder: Path) -> list[object]:
-        options = {"model": "small_colour", "learning_rate": 0.1}
-        return TrainingEnvFactory(scenario, str(folder), **options).identity
-
     here = tmp_path / "here"
-    images = write_images(here, 2, (32, 32, 3))
-    before = identity(here)
+    write_images(here, 2, 1, 28, 28)
     there = shutil.copytree(here, tmp_path / "there")
-    assert identity(there) == before
-    Image.fromarray(images[0][1]).save(there / "test/class 0/0.png")
-    assert identity(there) != before
+    one, other = (
+        TrainingEnvFactory(scenario, str(place), model="small", learning_rate=0.1)
+        for place in (here, there)
+    )
+    assert one.identity == other.identity
+    shutil.copy(here / "train/class 0/0.png", here / "test/class 0/3.png")
+    assert one.identity != other.identity
+    with pytest.raises(ValueError, match=r"CIFAR10 has 10 classes .*, got .* 2 classes\)"):
+        cifar10(DataSource(here))
 
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("file", "image", "message"),
     [
-        (
-            lambda f: shutil.rmtree(f / "test/class 0"),
-            "same classes, but only one has 'class 0'",
-        ),
-        (
-            lambda f: (f / "test/class 0/1.png").write_bytes(b"P"),
-            "cannot read .*test/class 0/1.png",
-        ),
-        (lambda f: Image.new("L", (5, 4)).save(f / "train/class 1/9.png"), "'L of .*class 1/9"),
-        (lambda f: Image.new("RGB", (5, 3)).save(f / "test/class 0/1.jpg"), "5 by 3 .*/1.jpg"),
-        (lambda f: Image.new("P", (5, 4)).save(f / "train/class 0/0.png"), "'P of .*class 0/0"),
-        (
-            lambda f: [path.unlink() for path in f.glob("train/class 1/*")],
-            "cannot read images .*no valid file for the classes class 1",
-        ),
-        (lambda f: shutil.rmtree(f / "test"), "No such file or directory: .*test"),
+        ("test/class 2/0.png", ("RGB", (5, 4)), "only one of .* has the class 'class 2'"),
+        ("train/class 2/0.txt", None, "cannot read images in .* no valid .* classes class 2"),
+        ("test/class 0/9.png", None, "cannot read .*test/class 0/9.png' \\(cannot identify"),
+        ("train/class 1/9.jpg", ("L", (5, 4)), "{'RGB .*, 'L .*train/class 1/9.jpg'}"),
+        ("train/class 0/0.png", ("P", (5, 4)), "{'P .*train/class 0/0.png'}"),
     ],
 )
-def test_class_folders__what_is_wrong_is_named(tmp_path, change, message):
-    write_images(tmp_path, 2, (4, 5, 3))
-    change(tmp_path)
+def test_class_folders__what_is_wrong_is_named(tmp_path, file, image, message):
+    write_images(tmp_path, 2, 3, 4, 5)
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.touch() if image is None else Image.new(*image).save(path)
     with pytest.raises(ValueError, match=message):
         image_folder(tmp_path)
 
@@ -200,15 +166,14 @@ def test_class_folders__what_is_wrong_is_named(tmp_path, change, message):
     ],
 )
 @pytest.mark.usefixtures("package")
-@pytest.mark.parametrize("error", [urllib.error.URLError("x"), http.client.IncompleteRead(b"")])
 def test_download__is_tried_if_asked_for_and_told_where_it_fails(
-    tmp_path, monkeypatch, load, name, place, error
+    tmp_path, monkeypatch, load, name, place
 ):
     tried = []
 
     def urlopen(*_, **__):
         tried.append(name)
-        raise error
+        raise http.client.IncompleteRead(b"")
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     folder = re.escape(repr(str(tmp_path / place)))
@@ -220,16 +185,14 @@ def test_download__is_tried_if_asked_for_and_told_where_it_fails(
 
 
 def test_random_crop_and_flip__follows_the_rng_alone():
-    images = torch.randn(50, 3, 9, 13, generator=torch.Generator().manual_seed(0))
+    images = torch.arange(17_550.0).reshape(50, 3, 9, 13)
     kept = images.clone()
-    state = torch.random.get_rng_state()
-    rng = np.random.default_rng(5)
-    first, next_one = (random_crop_and_flip(images, rng) for _ in range(2))
-    assert torch.equal(first, random_crop_and_flip(images, np.random.default_rng(5)))
-    assert not torch.equal(first, next_one)
+    before = global_states()
+    one, other = (random_crop_and_flip(images, np.random.default_rng(5)) for _ in range(2))
+    assert torch.equal(one, other)
     assert torch.equal(images, kept)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert first.is_contiguous()
+    assert global_states() == before
+    assert one.is_contiguous()
 
 
 def test_random_crop_and_flip__all_crops_are_equally_likely():

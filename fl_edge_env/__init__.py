@@ -7,8 +7,8 @@ from fl_edge_env.allocation import Allocation
 from fl_edge_env.channels import (
     CellChannel,
     ExponentialChannel,
+    LinkChannel,
     MarkovChannel,
-    RateTraceChannel,
     TraceChannel,
     UplinkChannel,
 )
@@ -26,8 +26,8 @@ __all__ = [
     "FLEdgeVectorEnv",
     "FlatEnv",
     "FlatVectorEnv",
+    "LinkChannel",
     "MarkovChannel",
-    "RateTraceChannel",
     "Scenario",
     "Simulator",
     "TraceChannel",

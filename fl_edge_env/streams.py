@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fl_edge_env.channels import TraceChannel
 from fl_edge_env.channels.protocol import check_gains
+from fl_edge_env.channels.recorded import RecordedChannel
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray
 
@@ -72,15 +72,16 @@ class Streams:
         self._availability = np.random.default_rng(availability)
         self._uploads = np.random.default_rng(uploads)
         self._coming = 0  # index of the channel's next round
-        recorded = self._scenario.channel
-        if isinstance(recorded, TraceChannel):
-            self._coming = int(np.random.default_rng(start).integers(len(recorded.trace)))
+        self._model = self._scenario.channel
+        if isinstance(self._model, RecordedChannel):
+            rng = np.random.default_rng(start)
+            self._model = self._model.begun(rng, self._scenario.num_devices)
         self._last: FloatArray | None = None
 
     def next_rounds(self, count: int) -> Drawn:
         """Draw the random numbers of the next `count` rounds."""
         scenario = self._scenario
-        gains = scenario.channel.draw(
+        gains = self._model.draw(
             self._channel,
             count,
             scenario.num_devices,

@@ -44,31 +44,37 @@ class Table(NamedTuple):
         return numbers
 
 
-def read_table(path: Path, names: Sequence[str]) -> Table:
-    """Read a table whose first row names these columns, in any order.
+def first_row(path: Path) -> list[str]:
+    """Names of a table's columns, unchecked."""
+    check_regular(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return next(csv.reader(file, strict=True), [])
+
+
+def read_table(path: Path, names: Sequence[str], *, header: bool = True) -> Table:
+    """Read a table whose first row names these columns, in any order, or without such a row.
 
     Raises `ValueError` for wrong or repeated columns, missing or surplus fields, or no rows.
     """
-    check_regular(path)
+    found = first_row(path) if header else list(names)
+    if sorted(found) != sorted(names):
+        got = ", ".join(map(repr, found)) or "an empty row"  # quotes show spaces
+        raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
     texts: list[str] = []  # of all rows: as many lists as rows take a second to collect
     numbers = []
+    check_regular(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        header = next(reader, [])
-        if sorted(header) != sorted(names):
-            got = ", ".join(map(repr, header)) or "an empty row"  # quotes show spaces
-            raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
-        for number, row in enumerate(reader, start=2):
+        for number, row in enumerate(csv.reader(file, strict=True), start=1):
             if len(row) != len(names) and any(row):
                 raise ValueError(
                     f"a row must have {len(names)} fields, got {','.join(row)!r} in row {number}"
                 )
-            if any(row):
+            if any(row) and number > header:
                 texts += row
                 numbers.append(number)
     if not numbers:
         raise ValueError("it must have rows, got none")
-    columns = {name: texts[place :: len(names)] for place, name in enumerate(header)}
+    columns = {name: texts[place :: len(names)] for place, name in enumerate(found)}
     return Table(columns, numbers)
 
 

@@ -24,6 +24,8 @@ class System(Protocol):
     @property
     def cohort_size(self) -> int: ...  # K
     @property
+    def num_rounds(self) -> int: ...  # R
+    @property
     def bandwidth_hz(self) -> float: ...  # B [Hz]
     @property
     def noise_power_w(self) -> float: ...  # N0, in B/K of the band [W]

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from fl_edge_env import Allocation, Scenario, TraceChannel
+from fl_edge_env import Allocation, Scenario
+from fl_edge_env.channels.recorded import RecordedChannel
 from fl_edge_env.typing import Info, Observed
 
 
@@ -21,7 +22,7 @@ def check_scenario(scenario: object) -> None:
 def without_future(scenario: Scenario) -> Scenario:
     """The scenario that policies may see, without the order of recorded gains: the future."""
     check_scenario(scenario)
-    if not isinstance(scenario.channel, TraceChannel):
+    if not isinstance(scenario.channel, RecordedChannel):
         return scenario
     with warnings.catch_warnings(action="ignore"):  # the original scenario has warned already
         return scenario.replace(channel=scenario.channel.unordered())

@@ -2,9 +2,9 @@
 
 from fl_edge_env.channels.cell import CellChannel
 from fl_edge_env.channels.exponential import ExponentialChannel
+from fl_edge_env.channels.links import LinkChannel
 from fl_edge_env.channels.markov import MarkovChannel
 from fl_edge_env.channels.protocol import ChannelModel
-from fl_edge_env.channels.rates import RateTraceChannel
 from fl_edge_env.channels.trace import TraceChannel
 from fl_edge_env.channels.uplink import UplinkChannel
 
@@ -12,8 +12,8 @@ __all__ = [
     "CellChannel",
     "ChannelModel",
     "ExponentialChannel",
+    "LinkChannel",
     "MarkovChannel",
-    "RateTraceChannel",
     "TraceChannel",
     "UplinkChannel",
 ]

@@ -1,52 +1,26 @@
-"""Recorded gains, replayed."""
+"""Recorded gains of each round and device."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
-from numpy.random import Generator
 
-from fl_edge_env.checks import POSITIVE, read_only
+from fl_edge_env.channels.recorded import RecordedChannel, Recording
+from fl_edge_env.checks import POSITIVE, Range, read_only
 from fl_edge_env.files import as_value_error, user_path
-from fl_edge_env.tables import COUNTED, read_table
-from fl_edge_env.typing import FloatArray
+from fl_edge_env.tables import COUNTED, first_row, read_table
+from fl_edge_env.typing import FloatArray, System
+
+_GAIN = Range("be positive and finite (for dB: 10 ** (dB / 10))", POSITIVE.holds)
 
 
 @dataclass(frozen=True, eq=False)
-class UnorderedChannel:
-    """Draw from the recorded gains of each device, independently over rounds and devices.
-
-    `gains`, shape (rounds, N), are sorted for each device; `means`, shape (N,), are their means.
-    """
-
-    gains: FloatArray
-    means: FloatArray
-    mean: float
-    gain_min: float
-    gain_max: float
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnorderedChannel) and np.array_equal(self.gains, other.gains)
-
-    def device_mean(self, num_devices: int) -> FloatArray:
-        """Mean gain of each device, shape (N,)."""
-        return self.means
-
-    def draw(self, rng: Generator, rounds: int, num_devices: int, **_: object) -> FloatArray:
-        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        return self.sample(rng, rounds, num_devices)
-
-    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
-        """Draw independent rounds; see `ChannelModel.sample`."""
-        places = rng.integers(len(self.gains), size=(count, num_devices))
-        return np.take_along_axis(self.gains, places, axis=0)
-
-
-@dataclass(frozen=True, eq=False)
-class TraceChannel:
+class TraceChannel(RecordedChannel):
     """Replay recorded gains, starting over after the last round.
 
     An episode begins at a recorded round drawn from its seed, so seeds give different episodes.
@@ -54,8 +28,12 @@ class TraceChannel:
     Parameters
     ----------
     path : str
-        CSV file in long format with the columns ``round``, ``device`` and ``gain``; rounds and
-        devices count from zero, and each pair appears once.
+        CSV file with the columns ``round``, ``device`` and ``gain``, where rounds and devices count
+        from zero, and each pair appears once; or with a column ``round`` and then one of gains for
+        each device.
+    apart : bool
+        Whether each device begins at a round of its own, because the gains of a recorded round
+        were not measured at the same time.
 
     Raises
     ------
@@ -64,74 +42,80 @@ class TraceChannel:
     """
 
     path: str
+    apart: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
-        self.trace  # noqa: B018 - read and check it now
-
-    def unordered(self) -> UnorderedChannel:
-        """The channel as policies may see it, without the order of the rounds."""
-        gains = np.sort(self.trace, axis=0)
-        means = self.trace.mean(axis=0)
-        return UnorderedChannel(gains, means, self.mean, self.gain_min, self.gain_max)
-
-    def __eq__(self, other: object) -> bool:
-        """Equal if the gains are, regardless of the path."""
-        return isinstance(other, TraceChannel) and np.array_equal(self.trace, other.trace)
+        self.recording  # noqa: B018 - read and check it now
 
     @cached_property
-    def trace(self) -> FloatArray:
-        """The recorded gains, shape (rounds, N)."""
-        return read_trace(Path(self.path))
-
-    @property
-    def mean(self) -> float:
-        """Mean of all recorded gains."""
-        return float(self.trace.mean())
+    def recording(self) -> Recording:  # type: ignore[override]
+        """The recorded gains, a series for each device."""
+        gains = _read_trace(Path(self.path))
+        lengths = np.full(gains.shape[1], len(gains))
+        return Recording(read_only(gains.T.ravel()), lengths)
 
     def device_mean(self, num_devices: int) -> FloatArray:
         """Mean gain of each device, shape (N,); `ValueError` if the trace has another number."""
-        if num_devices != self.trace.shape[1]:
+        recorded = len(self.recording.lengths)
+        if num_devices != recorded:
             raise ValueError(
-                f"the trace {self.path!r} has {self.trace.shape[1]} devices and the scenario "
-                f"{num_devices}: set num_devices={self.trace.shape[1]}"
+                f"the trace {self.path!r} has {recorded} devices and the scenario "
+                f"{num_devices}: set num_devices={recorded}"
             )
-        mean: FloatArray = self.trace.mean(axis=0)
-        return mean
+        return super().device_mean(num_devices)
 
-    @property
-    def gain_min(self) -> float:
-        """Smallest recorded gain."""
-        return float(self.trace.min())
-
-    @property
-    def gain_max(self) -> float:
-        """Largest recorded gain."""
-        return float(self.trace.max())
-
-    def draw(
-        self, rng: object, rounds: int, num_devices: int, *, first_round: int = 0, **_: object
-    ) -> FloatArray:
-        """Return the gains of the next rounds; see `ChannelModel.draw`."""
-        index = np.arange(first_round, first_round + rounds) % len(self.trace)
-        return self.trace[index]
-
-    def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
-        """Draw recorded rounds; see `ChannelModel.sample`."""
-        return self.trace[rng.integers(len(self.trace), size=count)]
+    def in_system(self, system: System) -> Self:
+        """Warn if all runs play the same rounds, or if gains are too large."""
+        recorded = int(self.recording.lengths[0])
+        if system.num_rounds >= recorded and not self.apart:
+            warnings.warn(
+                f"each run of {system.num_rounds} rounds plays all {recorded} recorded rounds: "
+                "seeds differ only in where they begin, and intervals over seeds mean little; "
+                "record more rounds, play fewer, or give TraceChannel(path, apart=True)",
+                stacklevel=2,
+            )
+        if self.gain_max > 1:
+            warnings.warn(
+                f"recorded gains are up to {self.gain_max:.3g}, but no more power arrives than was "
+                "sent (gain 1): are they in dB? Convert them by 10 ** (dB / 10)",
+                stacklevel=2,
+            )
+        return self
 
 
-def read_trace(path: Path, column: str = "gain") -> FloatArray:
-    """Read a column of a trace file, shape (rounds, N); see `TraceChannel`."""
+def _read_trace(path: Path) -> FloatArray:
+    """Read the gains of a trace file, shape (rounds, N)."""
     with as_value_error(f"cannot read the trace {str(path)!r}: "):
-        table = read_table(user_path(path), ("round", "device", column))
-        rounds, devices = (table.numbers(name, COUNTED) for name in ("round", "device"))
-        values = table.numbers(column, POSITIVE)
+        path = user_path(path)
+        header = first_row(path)
+        if header[:1] != ["round"] or {"device", "gain"} & {name.strip() for name in header}:
+            table = read_table(path, ("round", "device", "gain"))
+            devices = table.numbers("device", COUNTED)
+            values = table.numbers("gain", _GAIN)
+        else:
+            table = read_table(path, [*dict.fromkeys(header)])
+            columns = [table.numbers(name, _GAIN) for name in header[1:]]
+            devices = np.zeros(len(table.rows))
+            values = np.stack(columns, axis=1)
+        rounds = table.numbers("round", COUNTED)
         order = np.lexsort((devices, rounds))
-        num_devices = max(int(np.count_nonzero(rounds == 0)), 1)
-        counted = np.divmod(np.arange(len(values)), num_devices)
-        if len(values) % num_devices or not np.array_equal(
-            counted, (rounds[order], devices[order])
-        ):
-            raise ValueError("it must have one row for each pair of round and device, from 0")
-    return read_only(values[order].reshape(-1, num_devices))
+        _check_pairs(rounds[order], devices[order])
+        return values[order].reshape(1 + int(rounds.max()), -1)
+
+
+def _check_pairs(rounds: FloatArray, devices: FloatArray) -> None:
+    """Raise `ValueError` that names the first of sorted pairs that is wrong."""
+    for name, values in (("rounds", rounds), ("devices", devices)):
+        if values.min() > 0:
+            raise ValueError(f"{name} must count from 0, but begin at {values.min():.0f}")
+    num_devices = int(devices.max()) + 1
+    due = np.divmod(np.arange(len(rounds)), num_devices)
+    wrong = (rounds != due[0]) | (devices != due[1])
+    place = int(wrong.argmax()) if wrong.any() else len(rounds)
+    pair = f"device {place % num_devices} in round {place // num_devices}"
+    if wrong.any() and rounds[place] * num_devices + devices[place] < place:
+        pair = f"device {devices[place]:.0f} in round {rounds[place]:.0f}"
+        raise ValueError(f"it has {pair} twice")
+    if place % num_devices or wrong.any():
+        raise ValueError(f"it lacks {pair}")

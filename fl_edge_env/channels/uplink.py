@@ -89,10 +89,10 @@ class UplinkChannel(RateReference):
     place_seed : int
         Seed of the order in which devices get the 19 uplinks. Each group of 19 successive devices
         has all of them, and a device's uplink does not depend on the number of devices.
-    mean_bps, deviation_bps : sequence of float, length N
-        Mean and standard deviation of each device's rate [bit/s], instead of the 19 uplinks. A
-        deviation must be at least 3 % of its mean, which the quadrature can resolve, and at most
-        twice the mean.
+    mean_bps, deviation_bps : sequence of float, length L
+        Means and standard deviations of rates [bit/s], instead of those of the 19 uplinks: of each
+        device, or of a divisor of N, where device n has ``n mod L``. A deviation must be at least
+        3 % of its mean, which the quadrature can resolve, and at most twice the mean.
 
     Raises
     ------
@@ -155,12 +155,12 @@ class UplinkChannel(RateReference):
         """Index of each device's uplink, shape (N,): into `mean_bps` or `MEASURED_UPLINKS_BPS`."""
         count = self._rates.shape[1]
         if self.mean_bps:
-            if num_devices != count:
+            if num_devices % count:
                 raise ValueError(
-                    f"mean_bps has the rates of {count} devices and the scenario {num_devices} "
-                    f"devices: set num_devices={count}"
+                    f"mean_bps has the rates of {count} devices, and the scenario {num_devices} "
+                    f"devices: set num_devices={count}, or a multiple"
                 )
-            return np.arange(count)
+            return np.resize(np.arange(count), num_devices)
         rng = np.random.default_rng(self.place_seed)
         turns = np.tile(np.arange(count), (-(-num_devices // count), 1))
         return rng.permuted(turns, axis=1).ravel()[:num_devices]

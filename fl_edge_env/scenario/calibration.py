@@ -90,10 +90,14 @@ def _warn_of_budget(system: System) -> None:
     q = -np.expm1(np.log1p(-share[share < 1.0]) / system.cohort_size)
     total = float(q.sum()) + int(np.count_nonzero(share == 1.0))
     if total < 1.0:
+        units = ""
+        if total < 1e-3:
+            units = f": does the noise of {system.noise_power_w:g} W belong to these gains?"
         warnings.warn(
             "no sampled decision meets the energy budgets: at the mean gain, the least frequency "
             f"and the least power, they cover {100 * total:.3g} % of the draws; budgets of "
-            f"{float(np.mean(system.energy_budget_j)) / total:.3g} J on average would suffice",
+            f"{float(np.mean(system.energy_budget_j)) / total:.3g} J on average would "
+            f"suffice{units}",
             stacklevel=2,
         )
 

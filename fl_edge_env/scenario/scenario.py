@@ -16,6 +16,7 @@ import numpy as np
 from fl_edge_env import physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel
 from fl_edge_env.channels.protocol import check_channel, mean_gains
+from fl_edge_env.channels.recorded import RecordedChannel
 from fl_edge_env.checks import (
     BELOW_ONE,
     NOT_NEGATIVE,
@@ -57,7 +58,6 @@ _WORDS = {
 }
 # Pairs of fields that replace each other: only one can be given.
 _EITHER = {"lambda_": "mu", "V": "nu", "noise_density_w_hz": "noise_power_w"}
-_NOISE_POWER_W = 0.01  # the paper's
 # Fields that a saved scenario leaves out if they have their defaults.
 _OPTIONS = ["csi", "objective", "availability", "upload_failure", "deadline_s", "overhead_s"]
 _OPTIONS += ["download_rate_bps", "compression", "download_compression", "model_tensors"]
@@ -104,7 +104,7 @@ class Scenario:
     download_rate_bps : float, (N,)
         Download rate [bit/s]; infinite (no download time) by default, as in the paper.
     channel : ChannelModel, str or dict
-        How channel gains are drawn; ``"markov:0.8"`` or the table of a file describes a channel.
+        How gains are drawn; ``"markov:0.8"`` or the table of a file describes a channel.
     mu, nu : float
         Scale factors of the calibrated lambda and V.
     lambda_, V : float, optional
@@ -200,7 +200,7 @@ class Scenario:
     def __post_init__(self) -> None:
         values = vars(self)  # which can be set although the dataclass is frozen
         if self.noise_power_w is None and self.noise_density_w_hz is None:
-            values["noise_power_w"] = _NOISE_POWER_W
+            values["noise_power_w"] = 0.01  # the paper's
         for each in dataclasses.fields(self):
             values[each.name] = self._checked(each.name, each.type)
         self._check_pairs()
@@ -211,6 +211,8 @@ class Scenario:
             values["noise_power_w"] = number_in(POSITIVE, name, noise)
         if isinstance(self.channel, str | dict):
             values["channel"] = toml.make_channel(self.channel)
+        if isinstance(self.channel, RecordedChannel):
+            values["channel"] = self.channel.in_system(self)
         check_channel(self.channel, self.num_devices)
         check_finite(self, self.channel.gain_min)  # with the sizes of what is sent
         values["lambda_"], values["V"] = calibrate(self, lambda_=self.lambda_, V=self.V)

@@ -15,8 +15,8 @@ from fl_edge_env.channels import (
     CellChannel,
     ChannelModel,
     ExponentialChannel,
+    LinkChannel,
     MarkovChannel,
-    RateTraceChannel,
     TraceChannel,
     UplinkChannel,
 )
@@ -27,7 +27,7 @@ _CHANNELS: dict[str, type[Any]] = {
     "exponential": ExponentialChannel,
     "markov": MarkovChannel,
     "trace": TraceChannel,
-    "rates": RateTraceChannel,
+    "links": LinkChannel,
     "cell": CellChannel,
     "uplinks": UplinkChannel,
 }
@@ -79,7 +79,7 @@ def _describe(channel: ChannelModel) -> dict[str, Any]:
             values = {each: getattr(channel, each) for each in names}
             if "path" in values:
                 values["path"] = str(Path(values["path"]).resolve())
-            return {"type": name} | {n: v for n, v in values.items() if v != ()}
+            return {"type": name} | {n: v for n, v in values.items() if v not in ((), None)}
     raise ValueError(f"only channels of type {', '.join(_CHANNELS)} can be saved, got {channel!r}")
 
 
@@ -114,14 +114,14 @@ def _channel_of(text: str) -> ChannelModel:
             raise ValueError(f"channel {name}:P needs a probability P: {error}") from None
     file = _file_of(text)
     if file:
-        return TraceChannel(text) if file == text else RateTraceChannel(file)
+        return TraceChannel(text) if file == text else LinkChannel(file)
     raise ValueError(
-        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, rates:FILE, or a .csv "
-        f"file, got {text!r}{did_you_mean(name, [*plain, 'markov', 'rates'])}"
+        "channel must be clip, resample, markov:P, cell, cell:P, uplinks, links:FOLDER, or a "
+        f".csv file, got {text!r}{did_you_mean(name, [*plain, 'markov', 'links'])}"
     )
 
 
 def _file_of(text: str) -> str:
-    """Return the file named in a channel's text, empty if it names none."""
-    is_file = text.startswith("rates:") or Path(text).suffix == ".csv"
-    return text.removeprefix("rates:") if is_file else ""
+    """Return the file or folder named in a channel's text, empty if it names none."""
+    is_file = text.startswith("links:") or Path(text).suffix == ".csv"
+    return text.removeprefix("links:") if is_file else ""

@@ -48,8 +48,10 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]
         if type(obj).__module__.startswith("fl_edge_env.channels."):
             # Without what it has computed; a recording counts by its content, not by its file.
             fields = {each.name: getattr(obj, each.name) for each in dataclasses.fields(obj)}
-            recorded = getattr(obj, "trace", None)
-            return type(obj), (fields if recorded is None else recorded,)
+            recording = getattr(obj, "recording", None)
+            if recording is not None:
+                fields |= {"path": "", "recording": tuple(recording)}
+            return type(obj), (fields,)
         return super().reducer_override(obj)
 
 

@@ -73,10 +73,10 @@ def test_make__takes_the_words_of_the_command_line(name):
 @pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_json__of_a_spec_makes_the_same_system(preset, name, tmp_path, monkeypatch):
-    (tmp_path / "gains.csv").write_text("round,device,gain\n0,0,0.1\n0,1,0.3\n1,0,0.2\n1,1,0.1\n")
+    (tmp_path / "gains.csv").write_text("round,0,1\n0,0.1,0.3\n1,0.2,0.1\n")
     monkeypatch.chdir(tmp_path)
     own = MarkovChannel(np.array([0.1, 1 / 3]), np.array([[0.9, 0.1], [0.2, 0.8]]))
-    for channel in (Scenario.preset(preset).channel, own, TraceChannel("gains.csv")):
+    for channel in (Scenario.preset(preset).channel, own, TraceChannel("gains.csv", True)):
         scenario = Scenario.preset(preset, num_devices=2, channel=channel, mu=0.1)
         budgets = scenario.energy_budget_j * [1 / 3, 7.0]
         options = {"scenario": scenario, "energy_budget_j": budgets, "cohort_size": np.int64(1)}

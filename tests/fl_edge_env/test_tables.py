@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_edge_env import RateTraceChannel, Scenario, TraceChannel
+from fl_edge_env import Scenario, TraceChannel
 from fl_edge_env.scenario.from_log import COLUMNS
 from tests.support import little_memory
 
 # Each reader with a whole table for it: the names, and the fields of its rows.
 READERS = {
     "gain": (TraceChannel, "round,device,gain", ["0,0,.1", "0,1,2e-1", "1,1,1", "1,0,.4"]),
-    "rate_bps": (RateTraceChannel, "device,round,rate_bps", ["0,0,1e6", "1,0,2e6", "2,0,75e6"]),
     "bytes_up": (
         Scenario.from_log,
         ",".join(COLUMNS),

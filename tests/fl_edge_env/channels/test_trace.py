@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import RateTraceChannel, Scenario, TraceChannel
+from fl_edge_env import Scenario, TraceChannel
 from fl_edge_env.channels.protocol import _check_draw as check_draw
-from fl_edge_env.physics import upload_rate
 from fl_edge_env.streams import episode_gains
 from tests.support import little_memory
 
@@ -28,13 +27,15 @@ def test_trace__replays_the_recorded_gains_and_starts_again(table, tmp_path: Pat
     channel = TraceChannel(str(path))
     recorded = table["gain"].to_numpy().reshape(5, 3)
     # Older versions of pandas read decimal numbers to the last digit but one.
-    np.testing.assert_allclose(channel.trace, recorded, rtol=1e-13)
-    recorded = channel.trace
+    gains = channel.recording.gains.reshape(3, 5).T
+    np.testing.assert_allclose(gains, recorded, rtol=1e-13)
+    recorded = gains
     assert (channel.gain_min, channel.gain_max) == (recorded.min(), recorded.max())
-    scenario = Scenario(num_devices=3, channel=channel, num_rounds=12)
+    with pytest.warns(UserWarning, match="each run of 12 rounds plays all 5 recorded rounds"):
+        scenario = Scenario(num_devices=3, channel=channel, num_rounds=12)
     np.testing.assert_allclose(scenario.mean_gain, recorded.mean(axis=0))
     with pytest.raises(ValueError, match="has 3 devices and the scenario 4: set num_devices=3"):
-        Scenario(num_devices=4, channel=channel)
+        Scenario(num_devices=4, num_rounds=4, channel=channel)
     starts = set()
     for seed in range(40):
         gains = np.concatenate([*episode_gains(scenario, seed)])
@@ -56,7 +57,9 @@ def test_unordered__has_each_devices_distribution(table, tmp_path):
         drawn = draw(np.random.default_rng(0), 20_000, 3)
         for device in range(3):
             gains, counts = np.unique(drawn[:, device], return_counts=True)
-            np.testing.assert_array_equal(gains, np.sort(channel.trace[:, device]))
+            np.testing.assert_array_equal(
+                gains, np.sort(channel.recording.gains.reshape(3, 5)[device])
+            )
             np.testing.assert_allclose(counts, 4000, rtol=0.1)
         # Neither devices nor successive rounds depend on each other.
         both = np.hstack([drawn[1:], drawn[:-1]])
@@ -64,36 +67,67 @@ def test_unordered__has_each_devices_distribution(table, tmp_path):
     assert "trace.csv" not in repr(vars(view))
 
 
-def test_rates__are_those_of_a_device_at_the_reference(table, tmp_path: Path):
-    table["rate_bps"] = 1e7 * table.pop("gain")
-    path = tmp_path / "rates.csv"
-    table.to_csv(path, index=False)
-    channel = RateTraceChannel(path, share_hz=4e6, reference_power_w=0.2, noise_power_w=0.03)
-    fields = {"bandwidth_hz": 8e6, "p_max": 0.2, "noise_power_w": 0.03}
-    scenario = Scenario(num_devices=3, cohort_size=2, channel=channel, **fields)
-    rate = upload_rate(channel.trace, scenario.p_max, scenario)
-    np.testing.assert_allclose(rate, table["rate_bps"].to_numpy().reshape(5, 3), rtol=1e-12)
-    scenario.save(tmp_path / "scenario.toml")
-    assert Scenario.load(tmp_path / "scenario.toml") == scenario
-    assert scenario.replace(channel=f"rates:{path}").channel == RateTraceChannel(path)
-    with pytest.raises(ValueError, match=r"the channel's gain_min must be .*finite, got inf"):
-        scenario.replace(channel=RateTraceChannel(path, share_hz=100.0))
-    with pytest.raises(ValueError, match="share_hz must be positive and finite, got 0"):
-        RateTraceChannel(path, share_hz=0)
-
-
-@pytest.mark.parametrize("pairs", ["00 10 11", "01 02", "10", "00 00", "00 01 11 11", "-30 -31"])
-def test_trace__needs_one_row_for_each_pair_of_round_and_device(tmp_path, pairs):
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("0,0 0,1 1,1 2,0 2,1", "it lacks device 0 in round 1"),
+        ("0,0 0,1 1,1 1,0 2,0", "it lacks device 1 in round 2"),
+        ("0,0 0,1 2,0 2,1", "it lacks device 0 in round 1"),
+        ("0,0 0,1 0,1 1,0", "it has device 1 in round 0 twice"),
+        ("1,0 1,1 2,0 2,1", "rounds must count from 0, but begin at 1"),
+        ("1700000000,0 1700000060,0", "rounds must count from 0, but begin at 1700000000"),
+        ("0,1 0,2", "devices must count from 0, but begin at 1"),
+        ("-3,0", "round must be an integer from 0, got '-3' in row 2"),
+        ("0,1000000000000000 0,0", "it lacks device 1 in round 0"),
+    ],
+)
+def test_trace__names_the_first_pair_that_is_wrong(tmp_path, rows, message):
     path = tmp_path / "trace.csv"
-    rows = [f"{pair[:-1]},{pair[-1]},0.1" for pair in pairs.split()]
-    path.write_text("\n".join(["round,device,gain", *rows]))
-    message = "round must be" if "-" in pairs else "one row for each pair of round and device"
-    with pytest.raises(ValueError, match=f"trace.csv': .*{message}"):
+    path.write_text("\n".join(["round,device,gain", *(f"{row},0.1" for row in rows.split())]))
+    with little_memory(), pytest.raises(ValueError, match=f"trace.csv': {message}"):
         TraceChannel(path)
 
 
-def test_trace__of_few_rows_takes_little_memory(tmp_path):
+def test_trace__may_have_a_column_for_each_device(table, tmp_path):
+    table.to_csv(tmp_path / "long.csv", index=False)
+    wide = table.pivot(index="round", columns="device", values="gain")
+    wide.sample(frac=1, random_state=0).to_csv(tmp_path / "wide.csv")
+    assert TraceChannel(tmp_path / "wide.csv") == TraceChannel(tmp_path / "long.csv")
+    wide.drop(index=3).to_csv(tmp_path / "wide.csv")
+    with pytest.raises(ValueError, match=r"wide.csv': it lacks device 0 in round 3"):
+        TraceChannel(tmp_path / "wide.csv")
+    (tmp_path / "wide.csv").write_text("round,one,one\n0,0.1,0.2\n")
+    with pytest.raises(ValueError, match="must name the columns round, one, got 'round', 'one'"):
+        TraceChannel(tmp_path / "wide.csv")
+
+
+def test_trace__devices_apart_begin_at_rounds_of_their_own(table, tmp_path):
+    table.to_csv(tmp_path / "trace.csv", index=False)
+    fields = {"num_devices": 3, "num_rounds": 5}
+    with pytest.warns(UserWarning, match="each run of 5 rounds plays all 5 recorded rounds"):
+        Scenario(channel=TraceChannel(tmp_path / "trace.csv"), **fields)
+    channel = TraceChannel(tmp_path / "trace.csv", apart=True)
+    recorded = TraceChannel(tmp_path / "trace.csv").recording.gains.reshape(3, 5)
+    scenario = Scenario(channel=channel, **fields)
+    starts = set()
+    for seed in range(60):
+        gains = np.concatenate([*episode_gains(scenario, seed, block_rounds=2)])
+        place = [int(np.flatnonzero(recorded[n] == gains[0, n])[0]) for n in range(3)]
+        for device, start in enumerate(place):
+            expected = recorded[device, (start + np.arange(5)) % 5]
+            np.testing.assert_array_equal(gains[:, device], expected)
+        starts.add(tuple(place))
+    assert len(starts) > 30  # of 125
+
+
+def test_trace__in_decibels_is_told(table, tmp_path):
     path = tmp_path / "trace.csv"
-    path.write_text("round,device,gain\n1000000000000000,0,0.1\n")
-    with little_memory(), pytest.raises(ValueError, match="one row for each pair"):
+    table.assign(gain=-100.0).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"for dB: 10 \*\* \(dB / 10\)\), got '-100.0' in row 2"):
         TraceChannel(path)
+    table.assign(gain=100.0).to_csv(path, index=False)
+    with pytest.warns(UserWarning, match="up to 100, .*are they in dB"):
+        Scenario(num_devices=3, num_rounds=4, channel=TraceChannel(path))
+    table.assign(gain=1e-10).to_csv(path, index=False)
+    with pytest.warns(UserWarning, match=r"does the noise of 0.01 W belong to these gains\?"):
+        Scenario(num_devices=3, num_rounds=4, channel=TraceChannel(path))

@@ -39,7 +39,8 @@ def test_uplinks__stay_with_a_device_and_are_equally_frequent():
     assert not np.array_equal(channel.uplinks(57), UplinkChannel(place_seed=3).uplinks(57))
 
 
-def test_uplinks__of_ones_own_are_for_as_many_devices():
+def test_uplinks__of_ones_own_are_for_their_devices_or_multiples():
     own = UplinkChannel(mean_bps=[1e6] * 4, deviation_bps=[2e5] * 4)
-    with pytest.raises(ValueError, match=r"rates of 4 devices .*scenario 3 .*num_devices=4"):
-        Scenario(num_devices=3, channel=own)
+    with pytest.raises(ValueError, match=r"rates of 4 devices.*scenario 6 .*num_devices=4, or a m"):
+        Scenario(num_devices=6, channel=own)
+    np.testing.assert_array_equal(own.uplinks(8), [0, 1, 2, 3] * 2)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fl_edge_env import (
     CellChannel,
     ExponentialChannel,
+    LinkChannel,
     MarkovChannel,
-    RateTraceChannel,
     Scenario,
     TraceChannel,
     UplinkChannel,
@@ -61,19 +61,25 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
 @pytest.mark.parametrize("where", ["", "data/", "../", "absolute"])
 @pytest.mark.parametrize(
     "description",
-    ['"{}"', '"rates:{}"', '{{type = "trace", path = "{}"}}', '{{type = "rates", path = "{}"}}'],
+    ['"{}"', '"links:{}"', '{{type = "trace", path = "{}"}}', '{{type = "links", path = "{}"}}'],
 )
 def test_file__names_a_record_relative_to_itself(tmp_path, monkeypatch, where, description):
     home = tmp_path / "one" / "home"
     record = Path(os.path.normpath(home / where.replace("absolute", "../../far") / "record.csv"))
     for folder in (home, record.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    kind = RateTraceChannel if "rates" in description else TraceChannel
-    column = "rate_bps" if "rates" in description else "gain"
-    record.write_text(f"round,device,{column}\n0,0,0.25\n1,0,0.5\n")
+    kind = TraceChannel
+    if "links" in description:
+        kind = LinkChannel
+        record.mkdir()
+        (record / "one.csv").write_text("time [s],rate [bit/s]\n0,25000\n20,50000\n")
+    else:
+        record.write_text("round,device,gain\n0,0,0.25\n1,0,0.5\n")
     named = record if where == "absolute" else f"{where}record.csv"
-    (home / "mine.toml").write_text(f"num_devices = 1\nchannel = {description.format(named)}\n")
-    expected = Scenario.cifar10(num_devices=1, channel=kind(record))
+    (home / "mine.toml").write_text(
+        f"num_devices = 1\nnum_rounds = 1\nchannel = {description.format(named)}\n"
+    )
+    expected = Scenario.cifar10(num_devices=1, num_rounds=1, channel=kind(record))
     for here in (home, tmp_path, record.parent):
         monkeypatch.chdir(here)
         loaded = Scenario.load(os.path.relpath(home / "mine.toml"))

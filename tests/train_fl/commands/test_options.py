@@ -61,7 +61,9 @@ def test_scenario__of_a_file_has_the_changes_of_all_options(tmp_path):
     gains.reset_index().to_csv(trace, index=False)
     file.write_text('preset = "femnist"\nnum_devices = 6\nnum_rounds = 5\n')
     words = f"--scenario {file} --rounds 20 --set channel={trace} mu=2 --tiers phones"
-    base = Scenario.femnist(num_devices=6, num_rounds=20, channel=TraceChannel(trace), mu=2)
+    base = Scenario.femnist(
+        num_devices=6, num_rounds=20, channel=TraceChannel(trace, apart=True), mu=2
+    )
     assert compared(words).make_scenario() == with_phones(base)
     assert compared(f"{words} --work proportional").make_scenario() == with_proportional_work(
         with_phones(base)

@@ -22,6 +22,8 @@ LEFT_OUT = {
     "leaderboards/": "takes more than ten minutes",
     "leaderboard suite-1": "takes more than ten minutes",
     "fashion_mnist": "needs data that is not installed with the package",
+    "data/uplinks": "needs measured links, which users bring",
+    "--dataset pets": "needs images, which users bring",
     "--device cuda": "needs a GPU",
     "agents/cifar10.zip": "takes an agent that another command trains",
     "flwr run": "needs an extra that is not in `all`",

@@ -62,6 +62,17 @@ def test_studies__write_a_table_and_a_figure(name, tmp_path):
     assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of short episodes
+def test_measured_links__compares_channels(tmp_path, capsys):
+    for name, rate in (("slow", 2), ("fast", 9)):
+        rows = [f"{second},{rate + second % 3}" for second in range(50)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["time [s],rate [Mbit/s]", *rows]))
+    example("measured_links").main(tmp_path, seeds=2, rounds=20, out=tmp_path / "out")
+    assert "358 Mbit, measured" in capsys.readouterr().out
+    assert len(pd.read_csv(tmp_path / "out/measured_links.csv")) == 6
+
+
 # Instead of the authors' file: the fastest devices.
 STAND_IN = """
 from .utils.lp import *

@@ -56,14 +56,12 @@ def test_set__reaches_the_scenario_and_the_training():
 def test_scenario__of_a_file_has_the_changes_of_all_options(tmp_path):
     trace = tmp_path / "trace.csv"
     file = tmp_path / "mine.toml"
-    index = pd.MultiIndex.from_product([range(4), range(6)], names=["round", "device"])
-    gains = pd.Series(np.linspace(0.05, 0.3, 24), index=index, name="gain")
+    index = pd.MultiIndex.from_product([range(21), range(6)], names=["round", "device"])
+    gains = pd.Series(np.linspace(0.05, 0.3, 126), index=index, name="gain")
     gains.reset_index().to_csv(trace, index=False)
     file.write_text('preset = "femnist"\nnum_devices = 6\nnum_rounds = 5\n')
     words = f"--scenario {file} --rounds 20 --set channel={trace} mu=2 --tiers phones"
-    base = Scenario.femnist(
-        num_devices=6, num_rounds=20, channel=TraceChannel(trace, apart=True), mu=2
-    )
+    base = Scenario.femnist(num_devices=6, num_rounds=20, channel=TraceChannel(trace), mu=2)
     assert compared(words).make_scenario() == with_phones(base)
     assert compared(f"{words} --work proportional").make_scenario() == with_proportional_work(
         with_phones(base)

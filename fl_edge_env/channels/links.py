@@ -39,7 +39,7 @@ class LinkChannel(RecordedChannel):
     ----------
     path : str
         Folder with a file for each link: packet traces ``*.up``, in which a line is a time [ms] at
-        which 1,500 bytes could leave (Mahimahi's format), or ``*.csv`` with the columns
+        which 1,500 bytes could leave [Mahimahi]_, or ``*.csv`` with the columns
         ``time [s]`` and ``rate [bit/s]`` or ``rate [Mbit/s]``, in which a rate lasts until the next
         time, and the last one as long as the one before.
     step_s : int

@@ -94,7 +94,10 @@ PROBABILITY = Range("lie in (0, 1]", lambda x: (x > 0) & (x <= 1))
 
 def number_in(allowed: Range, name: str, value: object) -> float:
     """Return `value` as a float if it is a real number in the range."""
-    number = float(value) if is_real(value) else math.nan
+    try:
+        number = float(value) if is_real(value) else math.nan
+    except OverflowError:  # an integer too large for a float
+        number = math.nan
     if not allowed.holds(number):
         raise ValueError(f"{name} must {allowed.must}, got {value!r}")
     return number

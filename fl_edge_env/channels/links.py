@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +18,6 @@ from fl_edge_env.files import as_value_error, user_path
 from fl_edge_env.tables import COUNTED, first_row, read_table
 from fl_edge_env.typing import FloatArray, System
 
-# Mobile networks reach less; with more, a device would save power at hardly any time.
-_MOST_BPS_PER_HZ = 10.0
 _PACKET_BITS = np.float64(8 * 1500)
 _UNITS = {"rate [bit/s]": 1.0, "rate [Mbit/s]": 1e6}
 
@@ -29,19 +26,19 @@ _UNITS = {"rate [bit/s]": 1.0, "rate [Mbit/s]": 1e6}
 class LinkChannel(RecordedChannel):
     """Replay measured links, of which device n has link ``n mod L``, in the order of file names.
 
-    Each device begins at a second drawn from the seed, and goes on by `step_s` in each round; after
-    its end a recording starts over. The rate of a round is `upload_bits` of the scenario over the
-    time in which the link delivers them from that second on, so an outage is a delay. The gain is
-    the one with which a device that transmits with `p_max` in `share_hz` has this rate, see
+    Each device begins at a second drawn from the seed, and moves on by `step_s` in each round. A
+    recording starts over after its end. The rate of a round is `upload_bits` of the scenario over
+    the time in which the link delivers them from that second on, so an outage is a delay. The gain
+    is the one with which a device that transmits with `p_max` in `share_hz` has this rate, see
     `fl_edge_env.channels.uplink.RateReference`.
 
     Parameters
     ----------
     path : str
         Folder with a file for each link: packet traces ``*.up``, in which a line is a time [ms] at
-        which 1,500 bytes could leave [Mahimahi]_, or ``*.csv`` with the columns
-        ``time [s]`` and ``rate [bit/s]`` or ``rate [Mbit/s]``, in which a rate lasts until the next
-        time, and the last one as long as the one before.
+        which 1,500 bytes could leave [Mahimahi]_, or ``*.csv`` with the columns ``time [s]`` and
+        ``rate [bit/s]`` or ``rate [Mbit/s]``, in which a rate lasts until the next time, and the
+        last one as long as the one before.
     step_s : int
         Seconds of the recording from one round to the next.
     share_hz : float, optional
@@ -65,8 +62,6 @@ class LinkChannel(RecordedChannel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
         set_checked(self, positive_integer, "step_s")
-        if self.share_hz is not None:
-            set_checked(self, finite_number, "share_hz")
         self._links  # noqa: B018 - read and check them now
 
     @property
@@ -95,8 +90,8 @@ class LinkChannel(RecordedChannel):
     def in_system(self, system: System) -> Self:
         """A copy whose gains give the links' rates in a system."""
         band = system.bandwidth_hz / system.cohort_size
-        share = self.share_hz or band
-        noise = system.noise_power_w * share / band
+        share = finite_number("share_hz", band if self.share_hz is None else self.share_hz)
+        reference = RateReference(share, system.p_max.max(), system.noise_power_w * share / band)
         rates = []
         for times, bits in self._links:
             # Without a common divisor with the step, so that a device comes by all seconds.
@@ -104,19 +99,10 @@ class LinkChannel(RecordedChannel):
             while math.gcd(seconds, self.step_s) > 1:
                 seconds -= 1
             rates.append(delivery_rate(times, bits, system.upload_bits)[:seconds])
-        reference = RateReference(share, float(system.p_max.max()), noise)
-        most = max(rate.max() for rate in rates)
-        if most > _MOST_BPS_PER_HZ * share:
-            warnings.warn(
-                f"a link has up to {most / 1e6:.3g} Mbit/s, which is too much for its share of "
-                f"{share / 1e6:g} MHz: energies would mean little; give a bandwidth_hz of about "
-                f"{system.cohort_size * most / 5:.1g}",
-                stacklevel=2,
-            )
         gains = read_only(reference.gain_of_rate(np.concatenate(rates)))
         channel = copy.copy(self)
-        vars(channel)["recording"] = Recording(gains, np.array([len(rate) for rate in rates]))
-        return channel
+        vars(channel)["recording"] = Recording(gains, np.array([*map(len, rates)]))
+        return super(LinkChannel, channel).in_system(system)
 
 
 def delivery_rate(times: FloatArray, bits: FloatArray, upload_bits: float) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -11,6 +12,9 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from fl_edge_env.typing import FloatArray, IntArray, System
+
+# Rates converted with an assumed noise can need gains a little above one.
+_MOST_GAIN = 10.0
 
 
 class Recording(NamedTuple):
@@ -36,7 +40,7 @@ class Recording(NamedTuple):
 class RecordedChannel:
     """Replays a recording; the devices begin at places of their own if they are `apart`.
 
-    In each round every device goes on by `step` places.
+    In each round all devices move on by `step` places.
     """
 
     recording: Recording
@@ -73,7 +77,14 @@ class RecordedChannel:
         return np.resize([gains.mean() for gains in self.recording.split()], num_devices)
 
     def in_system(self, system: System) -> Self:  # noqa: ARG002 - for subclasses
-        """The channel in a system, about which it may warn."""
+        """The channel in a system; warns if its gains cannot be."""
+        if self.mean > _MOST_GAIN:
+            warnings.warn(
+                f"gains are {self.mean:.3g} on average, but no more power arrives than was sent "
+                "(gain 1): are they in dB, to be converted by 10 ** (dB / 10)? Measured rates need "
+                "a larger bandwidth_hz, such as 10e6 for mobile networks",
+                stacklevel=2,
+            )
         return self
 
     def begun(self, rng: Generator, num_devices: int) -> Self:

@@ -66,7 +66,7 @@ class TraceChannel(RecordedChannel):
         return super().device_mean(num_devices)
 
     def in_system(self, system: System) -> Self:
-        """Warn if all runs play the same rounds, or if gains are too large."""
+        """The channel itself; warns if all runs play the same rounds, or gains cannot be."""
         recorded = int(self.recording.lengths[0])
         if system.num_rounds >= recorded and not self.apart:
             warnings.warn(
@@ -75,13 +75,7 @@ class TraceChannel(RecordedChannel):
                 "record more rounds, play fewer, or give TraceChannel(path, apart=True)",
                 stacklevel=2,
             )
-        if self.gain_max > 1:
-            warnings.warn(
-                f"recorded gains are up to {self.gain_max:.3g}, but no more power arrives than was "
-                "sent (gain 1): are they in dB? Convert them by 10 ** (dB / 10)",
-                stacklevel=2,
-            )
-        return self
+        return super().in_system(system)
 
 
 def _read_trace(path: Path) -> FloatArray:

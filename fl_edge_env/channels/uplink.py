@@ -90,9 +90,9 @@ class UplinkChannel(RateReference):
         Seed of the order in which devices get the 19 uplinks. Each group of 19 successive devices
         has all of them, and a device's uplink does not depend on the number of devices.
     mean_bps, deviation_bps : sequence of float, length L
-        Means and standard deviations of rates [bit/s], instead of those of the 19 uplinks: of each
-        device, or of a divisor of N, where device n has ``n mod L``. A deviation must be at least
-        3 % of its mean, which the quadrature can resolve, and at most twice the mean.
+        Means and standard deviations of L uplinks [bit/s] that replace the 19. Device n has uplink
+        ``n mod L``, and L divides N. A deviation must be at least 3 % of its mean, which the
+        quadrature can resolve, and at most twice the mean.
 
     Raises
     ------

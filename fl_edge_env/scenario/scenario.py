@@ -16,7 +16,6 @@ import numpy as np
 from fl_edge_env import physics
 from fl_edge_env.channels import ChannelModel, ExponentialChannel
 from fl_edge_env.channels.protocol import check_channel, mean_gains
-from fl_edge_env.channels.recorded import RecordedChannel
 from fl_edge_env.checks import (
     BELOW_ONE,
     NOT_NEGATIVE,
@@ -211,7 +210,7 @@ class Scenario:
             values["noise_power_w"] = number_in(POSITIVE, name, noise)
         if isinstance(self.channel, str | dict):
             values["channel"] = toml.make_channel(self.channel)
-        if isinstance(self.channel, RecordedChannel):
+        if hasattr(self.channel, "in_system"):
             values["channel"] = self.channel.in_system(self)
         check_channel(self.channel, self.num_devices)
         check_finite(self, self.channel.gain_min)  # with the sizes of what is sent

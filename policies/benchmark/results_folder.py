@@ -63,11 +63,18 @@ def claimed(
         "settings": list(settings),
         "results": list(results),
     } | made_with()
+    lock = writable_folder(folder) / ".lock"
+    known = lock.exists()
     try:
-        with FileLock(writable_folder(folder) / ".lock", timeout=0):
+        with FileLock(lock, timeout=0):
             old = _stored(path)
             if not overwrite:
-                _check(folder, experiment, results, old, given)
+                try:
+                    _check(folder, experiment, results, old, given)
+                except ValueError:
+                    if not known:  # leave a foreign folder as it was
+                        lock.unlink()
+                    raise
             # The user's code may have changed, and finished runs are kept by their keys.
             _remove(folder, [*results, *old.get("results", ())])
             for each in (folder, folder / "records", folder / "models"):

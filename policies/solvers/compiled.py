@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -64,11 +65,28 @@ def entry(function: F) -> F:
     config.CACHE_DIR = str(_FOLDER)  # numba reads it when it decorates a function
     kernel: Any = njit(**_OPTIONS, nogil=True, cache=_FOLDER is not None)(function)
     config.CACHE_DIR = others
+    ready = False
 
     def called(*arguments: Any) -> Any:
-        if kernel.overloads:
+        nonlocal ready
+        if ready:
             return kernel(*arguments)
         with announced("compiling the solvers takes some seconds, once after installing"):
-            return kernel(*arguments)
+            try:
+                return kernel(*arguments)
+            except SystemError:  # from Ctrl-C
+                raise
+            except Exception:  # a damaged file can raise anything
+                if _FOLDER is None:
+                    raise
+                warnings.warn(
+                    f"the cache of compiled solvers, '{_FOLDER}', is damaged or full: solvers are "
+                    "compiled again",
+                    stacklevel=1,
+                )
+                shutil.rmtree(_FOLDER, ignore_errors=True)
+                return kernel(*arguments)
+            finally:
+                ready = True
 
     return called  # type: ignore[return-value]

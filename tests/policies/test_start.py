@@ -61,6 +61,32 @@ def test_waits__are_announced_on_any_standard_error(
     assert re.fullmatch(expected, error)
 
 
+def twice(x):
+    return 2.0 * x
+
+
+DAMAGES = {
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:100]),
+    "empty": lambda file: file.write_bytes(b""),
+    "random": lambda file: file.write_bytes(bytes(range(256)) * 40),
+    "folder": lambda file: file.unlink() or file.mkdir(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])  # numba's index and code
+def test_compiling__is_all_that_a_damaged_cache_costs(damage, kind, monkeypatch, tmp_path):
+    monkeypatch.setattr(compiled, "_FOLDER", tmp_path / "solvers")
+    before = compiled.config.CACHE_DIR
+    compiled.entry(twice)(1.0)
+    assert before == compiled.config.CACHE_DIR  # of the user's functions
+    (kept,) = tmp_path.rglob(f"*.{kind}")
+    DAMAGES[damage](kept)
+    with pytest.warns(UserWarning, match=f"{tmp_path}/solvers', is damaged") as caught:
+        assert compiled.entry(twice)(1.0) == 2.0
+    assert len(caught) == 1
+
+
 def test_cache__is_one_of_the_present_sources(monkeypatch, tmp_path):
     monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compiled, "__file__", str(tmp_path / "solvers" / "compiled.py"))

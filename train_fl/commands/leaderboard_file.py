@@ -42,7 +42,6 @@ _OPTIONS = {
     for group, options in _GROUPS.items()
 }
 SETTING_KEYS = {**_OPTIONS["system"], **_OPTIONS["policy"], **_OPTIONS["training"], **FIELDS}
-SETTING_KEYS["channel"] = str | dict
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ class Dataset:
                 f"train_writers must have shape ({len(self.train_inputs)},), as many as "
                 f"train_inputs, got {writers.shape}"
             )
+        if writers is not None and writers.min() < 0:
+            raise ValueError(f"train_writers must be at least 0, got {writers.min()}")
 
     def __repr__(self) -> str:
         return (
@@ -141,10 +143,16 @@ class Dataset:
         Raises
         ------
         ValueError
-            If a value is not finite, or `Dataset` rejects the arrays.
+            If a value is not finite, no training sample is of class 0, or `Dataset` rejects the
+            arrays.
         """
         classes = _integers("train_targets", train_targets)
         test_classes = _integers("test_targets", test_targets)
+        if classes.size and classes.min() > 0:
+            raise ValueError(
+                "train_targets must count classes from 0, but the smallest is "
+                f"{classes.min()}: subtract it"
+            )
         largest = max(each.max(initial=0) for each in (classes, test_classes))
         return cls(
             name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -178,10 +179,18 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             samples = samples_seen(scenario.local_epochs, scenario.num_samples)[devices]
             record["train-loss"] = float(np.average(losses, weights=samples))
         if self._log is not None:
-            table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
-            table.to_csv(self._log, mode="a", header=False, index=False)
+            self._append(rows, server_round, self._log)
         self._give_feedback(devices, rows, norms_of(together))
         return shaped(model, self._arrays), MetricRecord(record)
+
+    def _append(self, rows: list[dict[str, Any]], server_round: int, log: str | Path) -> None:
+        """Append a round to the log; only warns if that is impossible."""
+        table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
+        try:
+            table.to_csv(log, mode="a", header=False, index=False)
+        except OSError as error:
+            message = f"cannot add round {server_round} to the log {str(log)!r}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def _give_feedback(
         self, devices: NDArray[np.int64], rows: list[dict[str, Any]], norms: Float32Array

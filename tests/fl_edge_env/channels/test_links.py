@@ -81,7 +81,7 @@ def test_links__of_the_whole_band_are_shared_by_the_cohort(folder):
     in_whole = upload_rate(gains[1], 0.2, whole, bandwidth=np.full(2, 10e6))
     np.testing.assert_allclose(in_whole, rates)
     assert np.all(rates_of(whole, gains[1]) < rates)
-    with pytest.warns(UserWarning, match=r"0.375 Mbit/s, .* share of 0.005 MHz.*of about 2e\+05"):
+    with pytest.warns(UserWarning, match=r"gains are \S+e\+.* need a larger bandwidth_hz, such as"):
         own.replace(bandwidth_hz=1e4)
     # The rates of a scenario with other uploads are others.
     assert own.replace(compression="qsgd:4") != own.replace(compression="qsgd:4").replace(mu=2)
@@ -112,6 +112,19 @@ def test_links__a_wrong_file_is_named_with_its_row(tmp_path, name, text, message
     with pytest.raises(ValueError, match=f"cannot read the link '.*{name}': .*{message}") as error:
         Scenario(channel=f"links:{tmp_path}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"share_hz": 0}, "share_hz must be positive and finite, got 0"),
+        ({"share_hz": "5"}, "share_hz must be positive and finite, got '5'"),
+        ({"step_s": 1.5}, "step_s must be an integer of at least 1, got 1.5"),
+    ],
+)
+def test_links__wrong_options_are_named(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        Scenario(channel=LinkChannel(folder, **{"step_s": 3, **options}))
 
 
 def test_links__need_a_folder_with_links(tmp_path):

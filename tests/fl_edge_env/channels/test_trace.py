@@ -126,7 +126,7 @@ def test_trace__in_decibels_is_told(table, tmp_path):
     with pytest.raises(ValueError, match=r"for dB: 10 \*\* \(dB / 10\)\), got '-100.0' in row 2"):
         TraceChannel(path)
     table.assign(gain=100.0).to_csv(path, index=False)
-    with pytest.warns(UserWarning, match="up to 100, .*are they in dB"):
+    with pytest.warns(UserWarning, match="gains are 100 on average, .*are they in dB"):
         Scenario(num_devices=3, num_rounds=4, channel=TraceChannel(path))
     table.assign(gain=1e-10).to_csv(path, index=False)
     with pytest.warns(UserWarning, match=r"does the noise of 0.01 W belong to these gains\?"):

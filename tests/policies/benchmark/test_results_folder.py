@@ -42,8 +42,7 @@ def call(tmp_path, capsys, monkeypatch) -> Callable[..., str]:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    return {path: path.read_bytes() for path in files}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

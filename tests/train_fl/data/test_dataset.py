@@ -79,6 +79,7 @@ def test_from_arrays__wrong_input_is_named(split, name, change, message):
         ("test_inputs", lambda a: a[..., :3], r"alike, .* \(2, 3, 4\) and .* \(2, 3, 3\)"),
         ("test_inputs", torch.Tensor.long, "alike, .* and torch.int64"),
         ("train_writers", lambda _: np.arange(5), r"\(6,\), as many as train_inputs, got \(5,\)"),
+        ("train_writers", lambda _: np.arange(-1, 5), "train_writers must be at least 0, got -1"),
         *(("name", lambda _, n=n: n, "name must be printable") for n in (3, None, " ", "a\nb")),
     ],
 )
@@ -113,6 +114,7 @@ IMAGE = torch.zeros(1, 2, 2)
         ([(IMAGE, 0), ("picture", 1)], "transform=.* expected Tensor .* got str"),
         ([(IMAGE, "cat")], "train_targets must hold 64-bit .*, got <U3"),
         ([(IMAGE, 0), (IMAGE[:, :1], 1)], "inputs of one shape, .* got .*1, 2, 2"),
+        ([(IMAGE, torch.tensor(1))], "classes from 0, but the smallest is 1: subtract it"),
     ],
 )
 def test_from_torch__names_what_is_no_sample(samples, message):

@@ -36,7 +36,7 @@ def in_time(info: Info) -> BoolArray:
 
     `info` is returned by a step. A failed upload still counts as participation.
     """
-    took_part: BoolArray = np.asarray(info["energy_spent"]) > 0
+    took_part = np.asarray(info["energy_spent"]) > 0
     return took_part & ~info["late"] if "late" in info else took_part
 
 

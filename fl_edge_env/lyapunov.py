@@ -37,7 +37,7 @@ def constraint_costs(
     x is 1 if it took part `in_time`, otherwise 0, and rho is its `participation_target`. In the
     long run their means must be at most 1.
     """
-    missing: FloatArray = 2.0 - in_time / participation_target(system)
+    missing = 2.0 - in_time / participation_target(system)
     return energy_spent / system.energy_budget_j, missing
 
 

@@ -267,7 +267,7 @@ class Simulator:
         """The penalty, reward and cost fields of `Round` that are defined."""
         scenario = self.scenario
         error = fields.get("sampling_error")
-        terms: dict[str, Any] = {}
+        terms = {}
         if error is not None:
             terms["penalty"] = fields["latency"] + scenario.lambda_ * error
         if self.participation_queue is not None:

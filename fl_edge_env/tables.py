@@ -60,7 +60,7 @@ def read_table(path: Path, names: Sequence[str], *, header: bool = True) -> Tabl
     if sorted(found) != sorted(names):
         got = ", ".join(map(repr, found)) or "an empty row"  # quotes show spaces
         raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
-    texts: list[str] = []  # of all rows: as many lists as rows take a second to collect
+    texts = []  # of all rows: as many lists as rows take a second to collect
     numbers = []
     check_regular(path)
     with path.open(encoding="utf-8-sig", newline="") as file:

@@ -98,7 +98,7 @@ class Opportunistic(Policy):
         allowed = scenario.energy_budget_j / self._target
         self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump  # [s]
-        self._estimate: Estimate | None = None
+        self._estimate = None
         if scenario.csi == "participants":
             self._estimate = Estimate(scenario)
         self._start = np.zeros((2, scenario.num_devices))

@@ -154,7 +154,7 @@ def _ratio_of(rate: FloatArray) -> FloatArray:
 
     gap = 1.0 - rate
     exact = -lambertw(-rate * np.exp(-rate), -1).real / rate - 1.0
-    x: FloatArray = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
+    x = np.where(gap < 1e-3, gap * (2.0 + gap * 8.0 / 3.0), exact)
     for _ in range(2):  # for small x, Lambert's function loses half of its digits
         x = x - (np.log1p(x) - rate * x) / (1.0 / (1.0 + x) - rate)
     return x

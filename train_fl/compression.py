@@ -223,7 +223,7 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
             f"{len(first)} and {len(nothing)}: pad the shorter ones"
         )
     with user_errors(name):
-        decoded: list[Any] = [compressor.decode(data, shapes) for data in (first, again)]
+        decoded = [compressor.decode(data, shapes) for data in (first, again)]
     _check_decoded(name, decoded[0], shapes)
     if not all(map(np.array_equal, *decoded)):
         raise ValueError(

@@ -142,7 +142,7 @@ def check_maker(make_model: object, inputs: Tensor, num_classes: int) -> None:
             f"new one, got an object of type {type(make_model).__name__}"
         )
     with user_errors(f"model() or its pass over inputs of shape {tuple(inputs.shape)} fails"):
-        network: object = new_model(make_model)
+        network = new_model(make_model)
         if not isinstance(network, nn.Module):
             raise TypeError(f"it must return a torch.nn.Module, got {type(network).__name__}")
         with torch.random.fork_rng(devices=[]):

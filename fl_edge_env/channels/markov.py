@@ -100,7 +100,7 @@ class MarkovChannel:
         """Stationary distribution of the chain, shape (S,)."""
         size = len(self.gains)
         system = np.vstack([np.array(self.transition).T - np.eye(size), np.ones(size)])
-        solution: FloatArray = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))[0]
+        solution = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))[0]
         positive = np.maximum(solution, 0.0)
         distribution: FloatArray = positive / positive.sum()
         return distribution

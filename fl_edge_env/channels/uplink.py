@@ -211,5 +211,4 @@ class UplinkChannel(RateReference):
         above = special.gammaincc(shape[:, None], rate / scale[:, None])
         slope = np.log(2.0) / self.share_hz
         rise = slope * (self.gain_of_rate(rate) + self.noise_power_w / self.reference_power_w)
-        mean: FloatArray = self.gain_of_rate(least) + np.sum(half * weights * rise * above, axis=1)
-        return read_only(mean)
+        return read_only(self.gain_of_rate(least) + np.sum(half * weights * rise * above, axis=1))

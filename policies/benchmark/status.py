@@ -116,7 +116,7 @@ def judge(accounts: DeviceAccounts, weight: float) -> Status:
     most = spent.max()
     least = over_fair(accounts.participation.sum(axis=0), accounts.fair.sum(axis=0)).min()
     filled = accounts.filled.mean()
-    faults: dict[str, str] = {}
+    faults = {}
     if excess > most_excess:
         what = f"devices exceed their budgets by {_percent(excess)} in a run"
         faults[OVER_BUDGET] = f"{what}, above {_percent(most_excess)}"

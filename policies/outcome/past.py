@@ -44,8 +44,7 @@ def _gain_of_mean(
     `mean` is the mean of ``1/log1p(snr h)`` over new gains h, which is proportional to the time.
     """
     time = stays / np.log1p(snr * gain) + (1.0 - stays) * mean
-    expected: FloatArray = np.expm1(1.0 / time) / snr
-    return expected
+    return np.expm1(1.0 / time) / snr
 
 
 class Estimate:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Print sizes: a column is 3.3 inches wide and a page 7. Publishers require TrueType fonts, type 42.
 _PAGE = 7.0
-_PRINT: dict[Any, Any] = {
+_PRINT = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -71,8 +71,8 @@ def save_plots(comparison: Comparison, folder: Path, *, formats: Sequence[str] =
     """
     rounds = comparison.rounds
     ranking = partial(draw_ranking, comparison=comparison)
-    panels: dict[str, Panel] = {"energy": partial(draw_energy, rounds=rounds)}
-    grids: dict[str, list[list[Panel]]] = {"overview": [[ranking]]}
+    panels = {"energy": partial(draw_energy, rounds=rounds)}
+    grids = {"overview": [[ranking]]}
     if "test_accuracy" in rounds:
         over_time, over_rounds = (
             partial(draw, rounds=rounds, target=comparison.target)

@@ -78,7 +78,7 @@ def standings(comparison: Comparison) -> pd.DataFrame:
 
 def _row(name: str, runs: pd.DataFrame, longer: Interval) -> dict[str, object]:
     """The row of a scheduler but for its rank, given its time over the leader's, less one."""
-    row: dict[str, object] = {
+    row = {
         "scheduler": name,
         "seeds": len(runs),
         "status": runs["status"].iloc[0],

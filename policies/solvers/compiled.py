@@ -63,7 +63,7 @@ def entry(function: F) -> F:
     """Compile a function that Python calls through `Rounds.run`; cached on disk if possible."""
     others = config.CACHE_DIR
     config.CACHE_DIR = str(_FOLDER)  # numba reads it when it decorates a function
-    kernel: Any = njit(**_OPTIONS, nogil=True, cache=_FOLDER is not None)(function)
+    kernel = njit(**_OPTIONS, nogil=True, cache=_FOLDER is not None)(function)
     config.CACHE_DIR = others
     ready = False
 

@@ -53,7 +53,7 @@ def newcomers(
     """The settings to play, Opportunistic first, and the newcomers that cannot run, by setting."""
     specs = [PolicySpec(name) for name in names]
     played = []
-    left_out: dict[str, list[str]] = {}
+    left_out = {}
     for one in read:
         scenario = one.options.make_scenario()
         runs = [make_run(spec, scenario, None) for spec in specs]

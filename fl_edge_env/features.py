@@ -170,5 +170,4 @@ class Scaling:
 
     def device_reward(self, reward: FloatArray) -> FloatArray:
         """Scale the contribution of a device to the reward to order one."""
-        scaled = reward * (self.scenario.num_devices / self._reward_unit)
-        return scaled
+        return reward * (self.scenario.num_devices / self._reward_unit)

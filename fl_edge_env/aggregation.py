@@ -93,5 +93,4 @@ def _data_shares(arrived: BoolArray, data: FloatArray) -> FloatArray:
     """Share of each device in the data of the devices that arrived, zero for the others."""
     systems = arrived.reshape(-1, data.size)
     total = np.array([data[row].sum() for row in systems]).reshape(*arrived.shape[:-1], 1)
-    shares: FloatArray = np.divide(data, total, out=np.zeros(arrived.shape), where=arrived)
-    return shares
+    return np.divide(data, total, out=np.zeros(arrived.shape), where=arrived)

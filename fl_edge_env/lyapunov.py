@@ -19,8 +19,7 @@ def sampling_error(
         terms = np.where(available, weights**2 / np.where(available, q, 1.0), 0.0)
     else:
         terms = weights**2 / q
-    error: FloatArray = terms.sum(axis=-1)
-    return error
+    return terms.sum(axis=-1)
 
 
 def participation_target(system: System) -> FloatArray:
@@ -49,8 +48,7 @@ def latency(device_time: FloatArray, q: FloatArray, system: System) -> FloatArra
     """
     if system.latency == "round_time":
         return physics.expected_maximum(device_time, q, system.cohort_size)
-    proxy: FloatArray = (q * device_time).sum(axis=-1)
-    return proxy
+    return (q * device_time).sum(axis=-1)
 
 
 def energy_excess(
@@ -71,8 +69,7 @@ def next_queue(queue: FloatArray, excess: FloatArray) -> FloatArray:
 
 def drift(queue: FloatArray, excess: FloatArray) -> FloatArray:
     """``sum_n Q_n a_n``, the controllable part of the drift bound, equation (24) [J^2]."""
-    total: FloatArray = (queue * excess).sum(axis=-1)
-    return total
+    return (queue * excess).sum(axis=-1)
 
 
 def objective(

@@ -118,8 +118,7 @@ def energy_until(
     """
     working = np.maximum(end - system.waiting_time, 0.0)
     computing = np.minimum(working, compute_time(f, system))
-    energy: FloatArray = 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
-    return energy
+    return 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
 
 
 def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:
@@ -150,5 +149,4 @@ def expected_maximum(value: FloatArray, q: FloatArray, cohort_size: int) -> Floa
     power = np.take_along_axis(q, order, axis=-1).cumsum(axis=-1) ** cohort_size
     # Summation by parts: the largest value less the expected shortfall.
     shortfall = ((ordered[..., 1:] - ordered[..., :-1]) * power[..., :-1]).sum(axis=-1)
-    mean: FloatArray = ordered[..., -1] * power[..., -1] - shortfall
-    return mean
+    return ordered[..., -1] * power[..., -1] - shortfall

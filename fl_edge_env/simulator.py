@@ -77,8 +77,7 @@ class Simulator:
     @property
     def channel_gain(self) -> FloatArray:
         """Gains of the coming round, shape (B, N): a view that later rounds may overwrite."""
-        gain: FloatArray = self._block_gains[self._position]
-        return gain
+        return self._block_gains[self._position]
 
     @property
     def available(self) -> BoolArray | None:
@@ -322,8 +321,7 @@ class Simulator:
         if cdf.shape[-1] * draws.shape[-1] > _MOST_COMPARED:
             rows = zip(cdf, draws, strict=True)
             return np.stack([row.searchsorted(drawn, side="right") for row, drawn in rows])
-        cohort: IntArray = (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
-        return cohort
+        return (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
 
 
 def _chosen(

@@ -21,8 +21,7 @@ class HalvingPool(nn.MaxPool2d):
     def forward(self, images: Tensor) -> Tensor:
         """Pool images of shape (..., height, width); an odd last row or column is ignored."""
         if torch.is_grad_enabled():
-            pooled: Tensor = super().forward(images)
-            return pooled
+            return super().forward(images)
         rows = torch.maximum(images[..., :-1:2, :], images[..., 1::2, :])
         return torch.maximum(rows[..., :-1:2], rows[..., 1::2])
 
@@ -109,8 +108,7 @@ def resnet18_group_norm(num_classes: int = 10) -> nn.Module:
     """
     from torchvision.models import resnet18  # takes longer to import than torch
 
-    network: nn.Module = resnet18(num_classes=num_classes, norm_layer=SharedGroupNorm)
-    return network
+    return resnet18(num_classes=num_classes, norm_layer=SharedGroupNorm)
 
 
 # The networks by name; each function takes the number of classes.

@@ -60,8 +60,7 @@ def apply_contributions(
 
 def norms_of(updates: Tensor) -> Float32Array:
     """Euclidean norms of updates of shape (k, d), shape (k,)."""
-    norms: Float32Array = torch.linalg.vector_norm(updates, dim=1).cpu().numpy()
-    return norms
+    return torch.linalg.vector_norm(updates, dim=1).cpu().numpy()
 
 
 @dataclass(frozen=True)

@@ -157,8 +157,7 @@ class CellChannel:
             shadowing = self.shadowing_db * special.ndtri(low + share * (high - low))
             loss = np.clip(loss - shadowing, 0.0, most)  # rounding, or a ring of zero width
         gain = 10.0 ** (-0.1 * loss)
-        mean: FloatArray = self.mean * gain / gain.mean()
-        return mean
+        return self.mean * gain / gain.mean()
 
     def draw(
         self,

@@ -118,8 +118,7 @@ def delivery_rate(times: FloatArray, bits: FloatArray, upload_bits: float) -> Fl
     after = np.searchsorted(bits, rest).clip(1, len(bits) - 1)  # the earliest time with these bits
     part = (rest - bits[after - 1]) / (bits[after] - bits[after - 1])
     end = turns * times[-1] + times[after - 1] + part * (times[after] - times[after - 1])
-    rate: FloatArray = upload_bits / (end - start)
-    return rate
+    return upload_bits / (end - start)
 
 
 def _read_packets(file: Path) -> tuple[FloatArray, FloatArray]:

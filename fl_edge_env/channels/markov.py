@@ -102,8 +102,7 @@ class MarkovChannel:
         system = np.vstack([np.array(self.transition).T - np.eye(size), np.ones(size)])
         solution = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))[0]
         positive = np.maximum(solution, 0.0)
-        distribution: FloatArray = positive / positive.sum()
-        return distribution
+        return positive / positive.sum()
 
     def draw(
         self,

@@ -204,8 +204,7 @@ def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatA
     energy = np.sum(prices.energy * (info["energy_spent"] - scenario.energy_budget_j), axis=-1)
     missing = participation_target(scenario) - in_time(info)
     worth = np.sum(prices.participation * missing, axis=-1)
-    priced: FloatArray = info["round_time"] + energy + worth
-    return priced
+    return info["round_time"] + energy + worth
 
 
 def price_round(
@@ -268,8 +267,7 @@ def _bound_outcomes(
     )
     constant = -np.sum(prices.energy * scenario.energy_budget_j)
     constant += np.sum(prices.participation * participation_target(scenario))
-    path: FloatArray = bounds + constant
-    return path
+    return bounds + constant
 
 
 def _block_rows(scenario: Scenario) -> int:

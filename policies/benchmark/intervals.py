@@ -36,8 +36,7 @@ def half_width(sample: FloatArray) -> FloatArray:
     """Half-width of Student's 95 % interval for the mean of n >= 2 samples along the last axis."""
     size = sample.shape[-1]
     error = sample.std(axis=-1, ddof=1) / math.sqrt(size)
-    half: FloatArray = stdtrit(size - 1, 0.975) * error
-    return half
+    return stdtrit(size - 1, 0.975) * error
 
 
 def relative_interval(values: ArrayLike, reference: ArrayLike) -> Interval:

@@ -91,8 +91,7 @@ class Lottery(NamedTuple):
         return self._any(gammaincc(self.number, energy * self.mean))
 
     def _expected(self, values: FloatArray | BoolArray) -> FloatArray:
-        expected: FloatArray = (self.probability * values).sum(axis=0)
-        return expected
+        return (self.probability * values).sum(axis=0)
 
     def _any(self, chance: FloatArray | BoolArray) -> float:
         """The probability of an event for any device, by each's chance given its number."""

@@ -154,8 +154,7 @@ def _resources(rounds: Rounds, q: FloatArray) -> tuple[FloatArray, ...]:
 
 def _errors(rounds: Rounds, q: FloatArray) -> FloatArray:
     """The sampling error's part of the objectives, ``V sum lambda w^2 / q``."""
-    errors: FloatArray = np.sum(rounds.constants[ERROR] / q, axis=-1)
-    return errors
+    return np.sum(rounds.constants[ERROR] / q, axis=-1)
 
 
 def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:

@@ -126,8 +126,7 @@ class Oort(Selector):
         time = candidates.time
         place = int(time.size * float(self.memory["percentile"]) / 100.0)
         preferred = np.sort(time)[min(place, time.size - 1)]
-        factor: FloatArray = np.minimum(preferred / time, 1.0) ** _SLOWNESS
-        return factor
+        return np.minimum(preferred / time, 1.0) ** _SLOWNESS
 
     def score(self, candidates: Candidates) -> FloatArray:
         """The score of each device, shape (N,), meaningful for known devices only."""

@@ -31,8 +31,7 @@ class _NormSampling(Selector):
         self.memory["norm"] = np.where(info["participants"], info["update_norms"], known)
 
     def _mixed(self, q: FloatArray) -> FloatArray:
-        mixed: FloatArray = (1.0 - _UNIFORM_SHARE) * q + _UNIFORM_SHARE / q.shape[-1]
-        return mixed
+        return (1.0 - _UNIFORM_SHARE) * q + _UNIFORM_SHARE / q.shape[-1]
 
 
 class OptimalSampling(_NormSampling):

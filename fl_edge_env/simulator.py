@@ -294,7 +294,7 @@ class Simulator:
         """Devices whose upload failed; None in scenarios without failures."""
         if self._block_uploads is None:
             return None
-        failed: BoolArray = self._block_uploads[self._position] < self.scenario.upload_failure
+        failed = self._block_uploads[self._position] < self.scenario.upload_failure
         return in_time & failed
 
     def _end_round(self, outcome: Round, participates: BoolArray) -> None:
@@ -310,7 +310,7 @@ class Simulator:
 
     def _draw_cohort(self, q: FloatArray, available: BoolArray | None) -> IntArray:
         """Draw K devices with replacement, by inverting the distribution function."""
-        draws: FloatArray = self._block_draws[self._position]
+        draws = self._block_draws[self._position]
         cdf = q.cumsum(axis=-1)
         cdf[..., -1] = np.inf  # rounding must not lead past the last device
         if available is not None:  # nor past the last available one

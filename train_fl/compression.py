@@ -183,8 +183,7 @@ def load_compressor(name: str) -> Compressor:
 
     kind = load_reference(name, kind="subclass of Compressor", fits=fits)
     with user_errors(name):
-        own: Compressor = kind()
-    return own
+        return kind()
 
 
 def make_compressor(compression: str) -> Compressor | None:

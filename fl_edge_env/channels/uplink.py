@@ -58,8 +58,7 @@ class RateReference:
         """
         with np.errstate(over="ignore"):  # a later check rejects infinite gains by name
             scale = self.noise_power_w / self.reference_power_w
-            gain: FloatArray = scale * np.expm1(np.log(2.0) * rate_bps / self.share_hz)
-        return gain
+            return scale * np.expm1(np.log(2.0) * rate_bps / self.share_hz)
 
 
 @dataclass(frozen=True)

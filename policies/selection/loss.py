@@ -137,7 +137,7 @@ class Oort(Selector):
         high = sorted_utility[-1]
         clipped = np.minimum(utility, sorted_utility[int(_CLIP * sorted_utility.size)])
         fresh = np.sqrt(_STALENESS * np.log(self.memory["number"]) / last)
-        score: FloatArray = (clipped - low) / max(high - low, 1e-4) + fresh
+        score = (clipped - low) / max(high - low, 1e-4) + fresh
         return score * self.slowness(candidates)
 
     def learn(self, info: Info) -> None:

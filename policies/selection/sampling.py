@@ -78,5 +78,4 @@ def norm_probabilities(norm: FloatArray) -> FloatArray:
     """
     total = norm.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        q: FloatArray = np.where(total > 0, norm / total, 1.0 / norm.shape[-1])
-    return q
+        return np.where(total > 0, norm / total, 1.0 / norm.shape[-1])

@@ -25,8 +25,7 @@ _OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True}
 
 def compiled(function: F, **options: Any) -> F:
     """Compile a function that other compiled functions call."""
-    compiler: Callable[[F], F] = njit(**_OPTIONS, no_cpython_wrapper=True, **options)
-    return compiler(function)
+    return njit(**_OPTIONS, no_cpython_wrapper=True, **options)(function)
 
 
 # LLVM inlines the function at each call, because a call with arrays takes 10 ns.

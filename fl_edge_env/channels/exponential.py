@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.random import Generator
 
+from fl_edge_env.channels.protocol import IndependentRounds
 from fl_edge_env.checks import finite_number, one_of, set_checked
 from fl_edge_env.typing import FloatArray
 
@@ -16,7 +17,7 @@ Filter = Literal["clip", "resample"]
 
 
 @dataclass(frozen=True)
-class ExponentialChannel:
+class ExponentialChannel(IndependentRounds):
     """Independent exponential gains over devices and rounds, kept inside an interval.
 
     The paper draws gains with mean 0.1 and "filters out" those outside [0.01, 0.5].
@@ -55,20 +56,10 @@ class ExponentialChannel:
         span = (self.gain_max - self.gain_min) / self.mean  # above gain_min it is memoryless
         return self.gain_min - self.mean * np.log1p(share * math.expm1(-span))
 
-    def draw(
-        self,
-        rng: Generator,
-        rounds: int,
-        num_devices: int,
-        **_: object,
-    ) -> FloatArray:
-        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        if self.filter == "clip":
-            gain = self.mean * rng.standard_exponential((rounds, num_devices))
-        else:
-            gain = self.truncated(rng.random((rounds, num_devices)))
-        return np.clip(gain, self.gain_min, self.gain_max, out=gain)
-
     def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""
-        return self.draw(rng, count, num_devices)
+        if self.filter == "clip":
+            gain = self.mean * rng.standard_exponential((count, num_devices))
+        else:
+            gain = self.truncated(rng.random((count, num_devices)))
+        return np.clip(gain, self.gain_min, self.gain_max, out=gain)

@@ -68,6 +68,14 @@ class ChannelModel(Protocol):
         """Draw independent rounds from the long-run distribution of gains, shape (count, N)."""
 
 
+class IndependentRounds:
+    """Draws each round of an episode as `sample` draws it."""
+
+    def draw(self: Any, rng: Generator, rounds: int, num_devices: int, **_: object) -> FloatArray:
+        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
+        return self.sample(rng, rounds, num_devices)
+
+
 def mean_gains(channel: ChannelModel, num_devices: int) -> FloatArray:
     """Nominal mean gain of each device, shape (N,): the channel's `device_mean` or `mean`.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
+from fl_edge_env.channels.protocol import IndependentRounds
 from fl_edge_env.typing import FloatArray, IntArray, System
 
 # Rates converted with an assumed noise can need gains a little above one.
@@ -119,11 +120,7 @@ class RecordedChannel:
 
 
 @dataclass(frozen=True, eq=False)
-class UnorderedChannel(RecordedChannel):
+class UnorderedChannel(IndependentRounds, RecordedChannel):
     """Draw from the sorted gains of each device, independently over rounds and devices."""
 
     recording: Recording
-
-    def draw(self, rng: Generator, rounds: int, num_devices: int, **_: object) -> FloatArray:
-        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        return self.sample(rng, rounds, num_devices)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.random import Generator
 
+from fl_edge_env.channels.protocol import IndependentRounds
 from fl_edge_env.checks import (
     finite_number,
     natural_number,
@@ -62,7 +63,7 @@ class RateReference:
 
 
 @dataclass(frozen=True)
-class UplinkChannel(RateReference):
+class UplinkChannel(IndependentRounds, RateReference):
     """Uplinks with a measured mean and standard deviation of the rate.
 
     In each round a device's rate is drawn from a gamma distribution with its mean and standard
@@ -167,16 +168,6 @@ class UplinkChannel(RateReference):
     def device_mean(self, num_devices: int) -> FloatArray:
         """Mean gain of each device, shape (N,)."""
         return self._mean_gain[self.uplinks(num_devices)]
-
-    def draw(
-        self,
-        rng: Generator,
-        rounds: int,
-        num_devices: int,
-        **_: object,
-    ) -> FloatArray:
-        """Draw the gains of the next rounds; see `ChannelModel.draw`."""
-        return self.sample(rng, rounds, num_devices)
 
     def sample(self, rng: Generator, count: int, num_devices: int) -> FloatArray:
         """Draw independent rounds; see `ChannelModel.sample`."""

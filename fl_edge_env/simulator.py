@@ -33,11 +33,11 @@ class Simulator:
     """Simulate one system of a scenario, or a batch of B independent ones.
 
     Call `reset` before the first round. Without `num_envs` there is one system, and the arrays have
-    no batch axis.
+    no batch axis. Coming chosen decisions may be played in a `scenario` with another cohort size.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int | None = None) -> None:
-        self._scenario = scenario
+        self.scenario = scenario
         numbers = max(scenario.num_devices, scenario.cohort_size)
         most = _MOST_NUMBERS // numbers
         batch = () if num_envs is None else (positive_integer("num_envs", num_envs, most),)
@@ -66,15 +66,6 @@ class Simulator:
         self._position = 0
 
     @property
-    def scenario(self) -> Scenario:
-        """The system."""
-        return self._scenario
-
-    def change_cohort_size(self, scenario: Scenario) -> None:
-        """Play the coming chosen decisions in a system that differs in its cohort size."""
-        self._scenario = scenario
-
-    @property
     def channel_gain(self) -> FloatArray:
         """Gains of the coming round, shape (B, N): a view that later rounds may overwrite."""
         return self._block_gains[self._position]
@@ -94,14 +85,6 @@ class Simulator:
             raise ValueError(f"gain must have shape {self.queue.shape}, got {measured.shape}")
         check_range("gain must be", measured, self.scenario.channel)
         self._block_gains[self._position] = measured
-
-    def _next_round(self) -> None:
-        """Advance to the next gains and draws."""
-        self._position += 1
-        if self._position == len(self._block_gains):
-            self._position = 0
-            for system in range(len(self._indices)):
-                self._fill_block(system)
 
     def _fill_block(self, system: int) -> None:
         """Draw the rest of a system's block, from the coming round on."""
@@ -204,12 +187,15 @@ class Simulator:
         in_time = participates if late is None else participates & ~late
         fields |= self._objective(fields, in_time)
         self._update_queues(fields, in_time)
+        failed = None
+        if self._block_uploads is not None:
+            failed = in_time & (self._block_uploads[self._position] < scenario.upload_failure)
         outcome = Round(
             **fields,
             device_time=device_time,
             elapsed_time=self.elapsed_time + fields["round_time"],
             available=available,
-            failed=self._failed(in_time),
+            failed=failed,
             late=None if late is None else participates & late,
             measured=participates if scenario.csi == "participants" else None,
         )
@@ -219,17 +205,20 @@ class Simulator:
 
     def _cost(self, decision: Allocation) -> tuple[FloatArray, FloatArray, BoolArray | None]:
         """Times [s] and energies [J] at the end of the round, and late devices if any can be."""
-        f = decision.f
-        p = decision.p
-        system = self.scenario
+        played = decision.f, decision.p, self.scenario
         bandwidth = decision.bandwidth
         if bandwidth is not None:  # other devices' entries are ignored
             bandwidth = np.where(decision.participates, bandwidth, 0.0)
-        time, energy, late = physics.by_deadline(self.channel_gain, f, p, system, bandwidth)
+        time, energy, late = physics.by_deadline(self.channel_gain, *played, bandwidth)
         if decision.first is None:
             return time, energy, late
-        end = _first_finished(decision, time)
-        time, energy, later = physics.cut(end, time, energy, f, p, system)
+        # The round ends when this many devices of the cohort have finished.
+        cohort = decision.cohort
+        assert cohort is not None
+        times = np.where(cohort >= 0, np.take_along_axis(time, cohort, axis=-1), np.inf)
+        times.sort(axis=-1)
+        end = np.take_along_axis(times, decision.first[..., None] - 1, axis=-1)
+        time, energy, later = physics.cut(end, time, energy, *played)
         return time, energy, later if late is None else late | later
 
     def _sampled(
@@ -290,13 +279,6 @@ class Simulator:
         if self.participation_queue is not None:
             self.participation_queue += lyapunov.participation_target(scenario) - in_time
 
-    def _failed(self, in_time: BoolArray) -> BoolArray | None:
-        """Devices whose upload failed; None in scenarios without failures."""
-        if self._block_uploads is None:
-            return None
-        failed = self._block_uploads[self._position] < self.scenario.upload_failure
-        return in_time & failed
-
     def _end_round(self, outcome: Round, participates: BoolArray) -> None:
         """Record the gains that the server learns, and advance to the next round."""
         if self.scenario.csi == "delayed":
@@ -306,7 +288,11 @@ class Simulator:
             self._age[...] = np.where(participates, 1.0, np.minimum(self._age + 1, NEVER_MEASURED))
         self.elapsed_time[...] = outcome.elapsed_time
         self.round_index += 1
-        self._next_round()
+        self._position += 1
+        if self._position == len(self._block_gains):
+            self._position = 0
+            for system in range(len(self._indices)):
+                self._fill_block(system)
 
     def _draw_cohort(self, q: FloatArray, available: BoolArray | None) -> IntArray:
         """Draw K devices with replacement, by inverting the distribution function."""
@@ -352,13 +338,3 @@ def _chosen(
         "energy_spent": energy,
         "latency": round_time,
     }
-
-
-def _first_finished(allocation: Allocation, device_time: FloatArray) -> FloatArray:
-    """Time at which `allocation.first` devices of the cohort have finished, (..., 1)."""
-    cohort = allocation.cohort
-    assert cohort is not None
-    assert allocation.first is not None
-    times = np.where(cohort >= 0, np.take_along_axis(device_time, cohort, axis=-1), np.inf)
-    last = np.asarray(allocation.first)[..., None] - 1
-    return np.take_along_axis(np.sort(times, axis=-1), last, axis=-1)

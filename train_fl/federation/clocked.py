@@ -184,7 +184,7 @@ class Clocked(EmulatedRounds):
     def _decided(self, cohort: list[int]) -> Allocation:
         """The decision for a cohort, with f and p of the resources' rule."""
         system = self._system_for(len(cohort))
-        self._env.simulator.change_cohort_size(system)
+        self._env.simulator.scenario = system
         members = np.isin(np.arange(system.num_devices), cohort)
         gain = self._observation["channel_gain"]
         f, p, *bandwidth = self._rule(gain, self._observation["queue"], system, members)

@@ -178,12 +178,23 @@ class Simulator:
         # A copy, as later rounds overwrite it.
         available = None if self.available is None else self.available.copy()
         device_time, device_energy, late = self._cost(decision)
-        if decision.q is None:
-            participates, fields = _chosen(
-                decision, scenario.cohort_size, device_time, device_energy, available
-            )
-        else:
-            participates, fields = self._sampled(decision.q, device_time, device_energy, available)
+        cohort, participates, q = self._cohort(decision, available)
+        round_time = np.where(participates, device_time, 0.0).max(axis=-1)
+        spent = np.where(participates, device_energy, 0.0)
+        # Nothing about a chosen cohort is random.
+        fields = {
+            "round_time": round_time,
+            "energy_spent": spent,
+            "latency": round_time,
+            "energy_expected": spent,
+        }
+        if q is not None:  # means over the draw
+            participation = physics.participation_probability(q, scenario.cohort_size)
+            fields |= {
+                "energy_expected": participation * device_energy,
+                "latency": lyapunov.latency(device_time, q, scenario),
+                "sampling_error": lyapunov.sampling_error(q, scenario.weights, available),
+            }
         in_time = participates if late is None else participates & ~late
         fields |= self._objective(fields, in_time)
         self._update_queues(fields, in_time)
@@ -192,6 +203,8 @@ class Simulator:
             failed = in_time & (self._block_uploads[self._position] < scenario.upload_failure)
         outcome = Round(
             **fields,
+            cohort=cohort,
+            q=None if available is None else q,
             device_time=device_time,
             elapsed_time=self.elapsed_time + fields["round_time"],
             available=available,
@@ -221,35 +234,24 @@ class Simulator:
         time, energy, later = physics.cut(end, time, energy, *played)
         return time, energy, later if late is None else late | later
 
-    def _sampled(
-        self,
-        q: FloatArray,
-        device_time: FloatArray,
-        device_energy: FloatArray,
-        available: BoolArray | None,
-    ) -> tuple[BoolArray, dict[str, Any]]:
-        """Draw the cohort from q; return its members, and their fields of `Round`.
-
-        Expected values are means over the draw.
-        """
-        scenario = self.scenario
+    def _cohort(
+        self, decision: Allocation, available: BoolArray | None
+    ) -> tuple[IntArray, BoolArray, FloatArray | None]:
+        """The cohort, padded with -1 to K entries, its members, and the q of a sampled decision."""
+        if decision.cohort is not None:
+            _check_available(decision.participates, available)
+            cohort = np.full((*self.round_index.shape, self.scenario.cohort_size), -1)
+            cohort[..., : decision.cohort.shape[-1]] = decision.cohort
+            return cohort, decision.participates.copy(), None  # the decision keeps its own array
+        q = decision.q
+        assert q is not None
         if available is not None:
             reduced = np.where(available, q, 0.0)
             q = reduced / reduced.sum(axis=-1, keepdims=True)
         cohort = self._draw_cohort(q, available)
-        drawn = (*self._rows, cohort)
-        participates = np.zeros_like(device_energy, np.bool_)
-        participates[drawn] = True
-        participation = physics.participation_probability(q, scenario.cohort_size)
-        return participates, {
-            "cohort": cohort,
-            "round_time": device_time[drawn].max(axis=-1),
-            "energy_expected": participation * device_energy,
-            "energy_spent": np.where(participates, device_energy, 0.0),
-            "latency": lyapunov.latency(device_time, q, scenario),
-            "sampling_error": lyapunov.sampling_error(q, scenario.weights, available),
-            "q": None if available is None else q,
-        }
+        participates = np.zeros_like(q, np.bool_)
+        participates[(*self._rows, cohort)] = True
+        return cohort, participates, q
 
     def _objective(self, fields: Mapping[str, Any], in_time: BoolArray) -> dict[str, Any]:
         """The penalty, reward and cost fields of `Round` that are defined."""
@@ -310,16 +312,8 @@ class Simulator:
         return (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
 
 
-def _chosen(
-    decision: Allocation,
-    places: int,
-    device_time: FloatArray,
-    device_energy: FloatArray,
-    available: BoolArray | None,
-) -> tuple[BoolArray, dict[str, Any]]:
-    """The members of a chosen cohort, and their fields of `Round`, in which nothing is random."""
-    assert decision.cohort is not None
-    participates = decision.participates.copy()  # the decision keeps its own array
+def _check_available(participates: BoolArray, available: BoolArray | None) -> None:
+    """Raise `ValueError` if a chosen device is not available."""
     if available is not None and (participates & ~available).any():
         *system, device = np.argwhere(participates & ~available)[0].tolist()
         where = f" in system {system[0]}" if system else ""
@@ -327,14 +321,3 @@ def _chosen(
             f"cohort must name available devices, got device {device}{where}, "
             'which is not: choose devices with observation["available"] == 1'
         )
-    round_time = np.where(participates, device_time, 0.0).max(axis=-1)
-    energy = np.where(participates, device_energy, 0.0)
-    cohort = np.full((*decision.cohort.shape[:-1], places), -1)
-    cohort[..., : decision.cohort.shape[-1]] = decision.cohort
-    return participates, {
-        "cohort": cohort,
-        "round_time": round_time,
-        "energy_expected": energy,
-        "energy_spent": energy,
-        "latency": round_time,
-    }

@@ -90,26 +90,34 @@ class Allocation:
         first: ArrayLike | None = None,
         bandwidth: ArrayLike | None = None,
     ) -> None:
-        _check_kind(q, cohort, {"weights": weights, "first": first, "bandwidth": bandwidth})
+        if (q is None) == (cohort is None):
+            raise ValueError(
+                "a decision needs either q, to draw K devices, or cohort, to choose devices; "
+                f"got {'neither' if q is None else 'both'}"
+            )
+        for name, value in {"weights": weights, "first": first, "bandwidth": bandwidth}.items():
+            if cohort is None and value is not None:
+                raise ValueError(
+                    f"{name} needs a chosen cohort: leave it out, or give cohort instead of q"
+                )
         given = {"f": f, "p": p, "q": q, "bandwidth": bandwidth}
         fields: dict[str, NDArray[Any]] = {
             name: real_array(name, value) for name, value in given.items() if value is not None
         }
-        named = None if cohort is None else _integers("cohort", cohort)
-        shapes = {values.shape for values in fields.values()}
-        if named is not None:
-            if not named.ndim or not named.size:
+        if cohort is not None:
+            cohort = fields["cohort"] = _integers("cohort", cohort)
+            if not cohort.ndim or not cohort.size:
                 raise ValueError(
-                    f"cohort must have shape (..., k) with k of at least 1, got {named.shape}"
+                    f"cohort must have shape (..., k) with k of at least 1, got {cohort.shape}"
                 )
-            shapes.add((*named.shape[:-1], *fields["f"].shape[-1:]))
-        if len(shapes) > 1:
-            fields, named = _broadcast(fields, named)
-        if named is not None and weights is not None:
-            fields["weights"] = _fitted("weights", real_array("weights", weights), named.shape)
-        if named is not None and first is not None:
-            fields["first"] = _fitted("first", _integers("first", first), named.shape[:-1])
-        vars(self).update(_NOTHING_GIVEN, **fields, cohort=named)
+        _broadcast(fields)
+        if weights is not None:
+            given_weights = real_array("weights", weights)
+            fields["weights"] = _fitted("weights", given_weights, fields["cohort"].shape)
+        if first is not None:
+            number = _integers("first", first)
+            fields["first"] = _fitted("first", number, fields["cohort"].shape[:-1])
+        vars(self).update(_NOTHING_GIVEN, **fields)
 
     @classmethod
     def _trusted(cls, **arrays: NDArray[Any]) -> Allocation:
@@ -248,20 +256,6 @@ def smallest(key: FloatArray, allowed: BoolArray | None, count: int) -> IntArray
     return np.where(np.take_along_axis(allowed, order, axis=-1), order, -1)
 
 
-def _check_kind(q: object, cohort: object, of_chosen: dict[str, object]) -> None:
-    """Raise `ValueError` unless a decision is either sampled or chosen."""
-    if (q is None) == (cohort is None):
-        raise ValueError(
-            "a decision needs either q, to draw K devices, or cohort, to choose devices; "
-            f"got {'neither' if q is None else 'both'}"
-        )
-    for name, value in of_chosen.items():
-        if cohort is None and value is not None:
-            raise ValueError(
-                f"{name} needs a chosen cohort: leave it out, or give cohort instead of q"
-            )
-
-
 def _integers(name: str, value: object) -> IntArray:
     try:
         array = np.asarray(value)
@@ -272,25 +266,25 @@ def _integers(name: str, value: object) -> IntArray:
     return array.astype(np.int64)
 
 
-def _broadcast(
-    fields: dict[str, FloatArray], cohort: IntArray | None
-) -> tuple[dict[str, FloatArray], IntArray | None]:
-    """Broadcast the fields to one shape (..., N), and the cohort to shape (..., k)."""
+def _broadcast(fields: dict[str, NDArray[Any]]) -> None:
+    """Broadcast the fields to one shape (..., N), and a cohort to shape (..., k)."""
     shapes = {name: values.shape for name, values in fields.items()}
-    batch = () if cohort is None else cohort.shape[:-1]
+    per_device = [s for name, s in shapes.items() if name != "cohort"]
+    batch = shapes.get("cohort", shapes["f"])[:-1]
+    if {*per_device} == {(*batch, *shapes["f"][-1:])}:
+        return
     try:
-        shape = np.broadcast_shapes(*shapes.values(), (*batch, 1))
+        shape = np.broadcast_shapes(*per_device, (*batch, 1))
     except ValueError:
-        given = shapes if cohort is None else shapes | {"cohort": cohort.shape}
         raise ValueError(
             "a decision must hold numbers or arrays of one shape (..., N), with an entry for each "
-            f"device, and cohort of shape (..., k), got {given}"
+            f"device, and cohort of shape (..., k), got {shapes}"
         ) from None
-    if any(shapes.values()):  # otherwise the number of devices is not known yet
-        fields = {n: np.array(np.broadcast_to(v, shape), order="C") for n, v in fields.items()}
-        if cohort is not None:
-            cohort = np.broadcast_to(cohort, (*shape[:-1], cohort.shape[-1])).copy()
-    return fields, cohort
+    if any(per_device):  # otherwise the number of devices is not known yet
+        for name, values in fields.items():
+            whole = (*shape[:-1], values.shape[-1]) if name == "cohort" else shape
+            if values.shape != whole:
+                fields[name] = np.array(np.broadcast_to(values, whole), order="C")
 
 
 def _fitted(name: str, values: Array, shape: tuple[int, ...]) -> Array:

@@ -65,31 +65,23 @@ def standings(comparison: Comparison) -> pd.DataFrame:
     time = ranking_column(comparison.summary)
     rows = []
     for name in names:
-        row = _row(name, runs[name], _paired(runs[name][time], runs[names[0]][time]))
+        own = runs[name]
+        row = {"scheduler": name, "seeds": len(own)}
+        row |= {column: own[column].iloc[0] for column in ("status", "status_reason")}
+        if "time_to_target" in own:
+            row["reached"] = int(own["time_to_target"].notna().sum())
+        intervals = {column: mean_interval(own[column]) for column in _MEASURES if column in own}
+        intervals["longer_than_leader"] = _paired(own[time], runs[names[0]][time])
         if name in found:
-            row |= dict(zip(_columns("rank"), found[name], strict=True))
+            intervals["rank"] = Interval(*found[name])
+        for column, interval in intervals.items():
+            row |= zip(_columns(column), interval, strict=True)
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in comparison.left_out.items()]
     order = [*_columns("rank"), "scheduler", "status", "status_reason", "seeds", "reached"]
     order += [name for each in ("longer_than_leader", *_MEASURES) for name in _columns(each)]
     table = pd.DataFrame(rows).reindex(columns=order)
     return table.astype(dict.fromkeys((*_columns("rank"), "seeds", "reached"), "Int64"))
-
-
-def _row(name: str, runs: pd.DataFrame, longer: Interval) -> dict[str, object]:
-    """The row of a scheduler but for its rank, given its time over the leader's, less one."""
-    row = {
-        "scheduler": name,
-        "seeds": len(runs),
-        "status": runs["status"].iloc[0],
-        "status_reason": runs["status_reason"].iloc[0],
-    }
-    if "time_to_target" in runs:
-        row["reached"] = int(runs["time_to_target"].notna().sum())
-    intervals = {column: mean_interval(runs[column]) for column in _MEASURES if column in runs}
-    for column, interval in (intervals | {"longer_than_leader": longer}).items():
-        row |= dict(zip(_columns(column), interval, strict=True))
-    return row
 
 
 def _columns(measure: str) -> tuple[str, str, str]:
@@ -114,38 +106,25 @@ def save_overview(
     """
     order = ranked_overall([comparison.summary for comparison in comparisons.values()])
     columns = math.ceil(len(comparisons) / math.ceil(len(comparisons) / _MOST_COLUMNS))
-    dots = [_dots(comparison, order) for comparison in comparisons.values()]
-    ratios = [1.0, *(dot.value.mean for each in dots for dot in each if dot.value is not None)]
-    limits = (min(ratios) / 1.2, max(ratios) * 1.2)
-    panels = [
-        partial(
-            _draw_setting,
-            name=name,
-            comparison=comparison,
-            dots=dots[index],
-            labelled=index % columns == 0,
-            limits=limits,
-        )
-        for index, (name, comparison) in enumerate(comparisons.items())
-    ]
+    settings = {name: _dots(comparison, order) for name, comparison in comparisons.items()}
+    means = [dot.value.mean for _, dots in settings.values() for dot in dots if dot.value]
+    panels = []
+    for index, (name, (label, dots)) in enumerate(settings.items()):
+        if index % columns:
+            dots = [dot._replace(label="") for dot in dots]
+        limits = (min(1.0, *means) / 1.2, max(1.0, *means) * 1.2)
+        panels.append(partial(_draw_setting, name=name, label=label, dots=dots, limits=limits))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     paths = [path.with_suffix(f".{kind}") for kind in formats]
     save_figure(rows, paths, panel_size=(3.3, 0.8 + 0.17 * len(order)))
 
 
-def _reached(comparison: Comparison) -> list[str]:
-    """The schedulers with a time in every run, first the one to which the others are compared."""
+def _dots(comparison: Comparison, order: Sequence[str]) -> tuple[str, list[Dot]]:
+    """What a setting's panel shows, and its rows: ratios to the reference's time, and faults."""
     runs = by_seed(comparison.summary)
     time = ranking_column(comparison.summary)
     reached = [policy for policy in ranked(comparison.summary) if runs[policy][time].notna().all()]
-    return sorted(reached, key=lambda policy: policy != _REFERENCE)
-
-
-def _dots(comparison: Comparison, order: Sequence[str]) -> list[Dot]:
-    """The rows of a setting's panel: ratios to the reference's time, and faults."""
-    runs = by_seed(comparison.summary)
-    time = ranking_column(comparison.summary)
-    reached = _reached(comparison)
+    reached.sort(key=lambda policy: policy != _REFERENCE)
     dots = []
     for policy in order:
         if policy in reached:
@@ -157,29 +136,23 @@ def _dots(comparison: Comparison, order: Sequence[str]) -> list[Dot]:
         else:
             note = "target missed in a run" if policy in runs else "not run"
             dots.append(Dot(policy, None, note))
-    return dots
+    measure = (
+        "priced time" if comparison.target is None else f"priced, to {100 * comparison.target:g} %"
+    )
+    return f"{measure} / {[*reached, _REFERENCE][0]}'s", dots
 
 
 def _draw_setting(
-    axes: Axes,
-    name: str,
-    comparison: Comparison,
-    dots: Sequence[Dot],
-    labelled: bool,
-    limits: tuple[float, float],
+    axes: Axes, name: str, label: str, dots: Sequence[Dot], limits: tuple[float, float]
 ) -> None:
     """The panel of a setting: a row for each scheduler, from the best at the top."""
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
     axes.set_xscale("log")
-    draw_dots(axes, [dot if labelled else dot._replace(label="") for dot in dots])
+    draw_dots(axes, dots)
     axes.set_xlim(limits)
     log_ticks(axes.xaxis)
     axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)
-    measure = (
-        "priced time" if comparison.target is None else f"priced, to {100 * comparison.target:g} %"
-    )
-    reference = [*_reached(comparison), _REFERENCE][0]
-    axes.set_xlabel(f"{measure} / {reference}'s", parse_math=False)
+    axes.set_xlabel(label, parse_math=False)
 
 
 _STATUS_LOOKS = {

@@ -69,22 +69,18 @@ def save_plots(comparison: Comparison, folder: Path, *, formats: Sequence[str] =
 
     Each figure is written in all `formats`, ``"png"`` or ``"pdf"``.
     """
-    rounds = comparison.rounds
-    ranking = partial(draw_ranking, comparison=comparison)
-    panels = {"energy": partial(draw_energy, rounds=rounds)}
-    grids = {"overview": [[ranking]]}
-    if "test_accuracy" in rounds:
-        over_time, over_rounds = (
-            partial(draw, rounds=rounds, target=comparison.target)
-            for draw in (draw_accuracy_over_time, draw_accuracy_over_rounds)
-        )
-        panels |= {"accuracy_over_time": over_time, "accuracy_over_rounds": over_rounds}
-        grids["overview"] = [[ranking, over_time]]
-    grids |= {name: [[panel]] for name, panel in panels.items()}
-    for name, grid in grids.items():
-        rows = comparison.summary["policy"].nunique() if name == "overview" else 0
+    shown: dict[str, Any] = {"rounds": comparison.rounds}
+    overview = [partial(draw_ranking, comparison=comparison)]
+    figures = {"overview": overview, "energy": [partial(draw_energy, **shown)]}
+    if "test_accuracy" in comparison.rounds:
+        shown["target"] = comparison.target
+        overview.append(partial(draw_accuracy_over_time, **shown))
+        figures["accuracy_over_time"] = overview[1:]
+        figures["accuracy_over_rounds"] = [partial(draw_accuracy_over_rounds, **shown)]
+    for name, panels in figures.items():
+        rows = comparison.summary["policy"].nunique() if panels is overview else 0
         paths = [folder / f"{name}.{kind}" for kind in formats]
-        save_figure(grid, paths, panel_size=(3.5, max(2.5, 0.8 + 0.26 * rows)))
+        save_figure([panels], paths, panel_size=(3.5, max(2.5, 0.8 + 0.26 * rows)))
 
 
 def save_figure(
@@ -134,10 +130,7 @@ def _draw_row(row: Sequence[Panel], places: Sequence[Axes]) -> None:
 def _legend(part: Figure | SubFigure, figure: Figure) -> None:
     """A legend below the panels: each label once, policies first."""
     labelled = [
-        pair
-        for axes in part.axes
-        if axes.get_legend() is None
-        for pair in zip(*axes.get_legend_handles_labels(), strict=True)
+        pair for axes in part.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)
     ]
     # Bars have no group id.
     labelled.sort(key=lambda pair: getattr(pair[0], "get_gid", str)() != _POLICY)
@@ -158,16 +151,17 @@ def _legend(part: Figure | SubFigure, figure: Figure) -> None:
 _Style: TypeAlias = dict[str, Any]  # keywords of a line
 
 
-def _curves(rounds: pd.DataFrame, *columns: str) -> Iterator[tuple[_Style, list[pd.DataFrame]]]:
-    """For each policy the style of its line, and columns: a row per round and a column per seed."""
-    groups = by_policy(rounds)
-    chosen = looks([name for name, _ in groups])
-    for name, group in groups:
-        look = chosen[name]
+def _curves(
+    rounds: pd.DataFrame, *columns: str
+) -> Iterator[tuple[pd.DataFrame, _Style, list[pd.DataFrame]]]:
+    """The runs and line style of each policy, and columns: a row per round, a column per seed."""
+    runs = dict(by_policy(rounds))
+    for name, look in looks(list(runs)).items():
         # Dashes above a solid line leave both visible.
         more = {"zorder": 1.9 if look.linestyle == "-" else 2, "gid": _POLICY}
-        tables = [group.pivot(index="round", columns="seed", values=each) for each in columns]
-        yield look._asdict() | more | {"label": _label(name, group)}, tables
+        style = look._asdict() | more | {"label": _label(name, runs[name])}
+        pivot = partial(runs[name].pivot, index="round", columns="seed")
+        yield runs[name], style, [pivot(values=each) for each in columns]
 
 
 def _label(name: str, runs: pd.DataFrame) -> str:
@@ -185,9 +179,9 @@ def _draw_runs(axes: Axes, style: _Style, values: pd.DataFrame, *, most: float =
     """Mean over seeds and its 95 % band inside [0, most], or the single runs if few."""
     runs = values.to_numpy()
     x = values.index
-    axes.plot(x, runs.mean(axis=1), **style)
+    mean = runs.mean(axis=1)
+    axes.plot(x, mean, **style)
     if runs.shape[1] >= _LEAST_SEEDS_OF_A_BAND:
-        mean = runs.mean(axis=1)
         half = half_width(runs)
         low, high = np.clip([mean - half, mean + half], 0.0, most)
         axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
@@ -210,7 +204,7 @@ def averaged(rounds: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def draw_column(axes: Axes, rounds: pd.DataFrame, column: str) -> None:
     """A column for each policy over rounds."""
-    for style, (values,) in _curves(rounds, column):
+    for _, style, (values,) in _curves(rounds, column):
         _draw_runs(axes, style, values)
     axes.set_xlabel("round")
 
@@ -264,7 +258,15 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
     """
     summary = comparison.summary
     runs = dict(by_policy(summary))
-    time, priced = _shown_times(summary)
+    time = "total_time"
+    goal = "Total time"
+    priced = ranking_column(summary)
+    reached = any(group[priced].notna().all() for group in runs.values())
+    if priced != "priced_time" and reached and comparison.target is not None:
+        time = "time_to_target"
+        goal = f"Time to {100 * comparison.target:g} % test accuracy"
+    else:
+        priced = "priced_time"
     unit, length = time_unit(float(summary[time].max()))
     chosen = looks(list(runs))
     dots = []
@@ -276,20 +278,9 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
         dots.append(Dot(label, value, note, marks, is_ok(group), group[priced].mean() / length))
     draw_dots(axes, dots)
     axes.plot([], [], "k|", markersize=9, label="priced time, by which those that are ok rank")
-    goal = "Total time"
-    if time != "total_time" and comparison.target is not None:
-        goal = f"Time to {100 * comparison.target:g} % test accuracy"
     seeds = summary["seed"].nunique()
     spread = "with 95 % interval" if seeds >= LEAST_SEEDS else "over seeds"
     axes.set(xlabel=f"time [{unit}], mean {spread}", title=goal, xlim=(0, None))
-
-
-def _shown_times(summary: pd.DataFrame) -> tuple[str, str]:
-    """Columns of times and priced times: to the target, or total if no policy always reaches it."""
-    priced = ranking_column(summary)
-    if priced == "priced_time" or all(runs[priced].isna().any() for _, runs in by_policy(summary)):
-        return "total_time", "priced_time"
-    return "time_to_target", priced
 
 
 def _mean(times: pd.Series) -> tuple[Interval | None, str]:
@@ -370,8 +361,7 @@ def _measured(
     rounds: pd.DataFrame,
 ) -> Iterator[tuple[pd.DataFrame, _Style, pd.DataFrame, pd.DataFrame]]:
     """The runs, style, accuracies and times of each policy that has test accuracies."""
-    curves = _curves(rounds, "test_accuracy", "elapsed_time")
-    for (_, runs), (style, (test, time)) in zip(by_policy(rounds), curves, strict=True):
+    for runs, style, (test, time) in _curves(rounds, "test_accuracy", "elapsed_time"):
         values = 100.0 * test.dropna()
         if len(values):
             yield runs, style, values, time
@@ -396,7 +386,7 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     # In the first rounds some device always spends many times its budget.
     last = rounds.groupby(["policy", "seed"])["worst_spent_ratio"].last()
     top = 2 * max(axes.dataLim.y1, last.max())
-    for style, (worst,) in _curves(rounds, "worst_spent_ratio"):
+    for _, style, (worst,) in _curves(rounds, "worst_spent_ratio"):
         axes.plot(worst.mean(axis=1), **_thin(style))
     _note(axes, "worst device", linewidth=0.6)
     axes.set(ylabel="energy / budget so far", title="Energy spent")

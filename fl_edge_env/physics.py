@@ -97,28 +97,16 @@ def cut(
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Cut times [s] and energies [J] at the end of the round, and mark the late devices.
 
-    `end` [s] is a number or has shape (..., 1). A late device is charged `energy_until`. Rounding
-    makes no device late: devices that finish together are late together or not at all.
+    `end` [s] is a number or has shape (..., 1). Rounding makes no device late: devices that finish
+    together are late together or not at all. A late device is charged its energy until the end:
+    overhead and download take none, then it computes at power ``alpha f**3 / 2``, the energy of
+    equation (12) over the time of equation (8), and then uploads at power p.
     """
     late = device_time > (1.0 + ROUNDING) * end
-    device_energy = np.where(late, energy_until(end, f, p, system), device_energy)
-    return np.minimum(device_time, end), device_energy, late
-
-
-def energy_until(
-    end: FloatArray | float,
-    f: FloatArray,
-    p: FloatArray,
-    system: System,
-) -> FloatArray:
-    """Energy [J] of an unfinished device `end` seconds into the round.
-
-    Overhead and download take no energy. The device then computes at power ``alpha f**3 / 2``, the
-    energy of equation (12) over the time of equation (8), and then uploads at power p.
-    """
     working = np.maximum(end - system.waiting_time, 0.0)
     computing = np.minimum(working, compute_time(f, system))
-    return 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
+    until = 0.5 * system.capacitance * f**3 * computing + p * (working - computing)
+    return np.minimum(device_time, end), np.where(late, until, device_energy), late
 
 
 def participation_probability(q: FloatArray, cohort_size: int) -> FloatArray:

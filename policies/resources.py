@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fl_edge_env import Scenario, physics
 from fl_edge_env.allocation import LEAST_SHARE, smallest
@@ -22,7 +22,7 @@ _EXCESS = 1e-12
 
 # The cohort passed to a resource rule: None if not yet chosen, a mask of its devices (bool), or
 # sampling probabilities (float).
-TakingPart: TypeAlias = BoolArray | FloatArray | None
+TakingPart: TypeAlias = NDArray[Any] | None
 
 # Returns f and p, or f, p and bandwidth, shape (..., N), from gains, queues, scenario and cohort.
 ResourceRule: TypeAlias = Callable[
@@ -48,7 +48,7 @@ def static_resources(
     uniform = np.full(channel_gain.shape, 1.0 / scenario.num_devices)
     participation = physics.participation_probability(uniform, scenario.cohort_size)
     remaining = np.maximum(scenario.energy_budget_j / participation - upload_energy, 0.0)
-    f = np.sqrt(2.0 * remaining / (scenario.capacitance * scenario.cycles_per_round))
+    f = np.sqrt(remaining / scenario.energy_per_hz2)
     return np.clip(f, scenario.f_min, scenario.f_max), p
 
 
@@ -168,8 +168,8 @@ def _dynamic(
     If the cohort is not yet chosen, each device is optimised alone.
     """
     if taking_part is not None and taking_part.dtype == np.bool_:
-        return deadline_resources(channel_gain, queue, taking_part.astype(np.bool_), scenario)
-    q = np.ones(scenario.num_devices) if taking_part is None else taking_part.astype(np.float64)
+        return deadline_resources(channel_gain, queue, taking_part, scenario)
+    q = np.ones(scenario.num_devices) if taking_part is None else taking_part
     return best_resources(channel_gain, queue, q, scenario)
 
 
@@ -187,8 +187,7 @@ def _shared(
     f, p, *_ = rule(channel_gain, queue, scenario, taking_part)
     if taking_part is None or taking_part.dtype != np.bool_:
         return f, p
-    members = taking_part.astype(np.bool_)
-    cohort = smallest(np.zeros(members.shape), members, scenario.cohort_size)
+    cohort = smallest(np.zeros(f.shape), taking_part, scenario.cohort_size)
     return f, p, share_band(channel_gain, cohort, f, p, scenario)
 
 

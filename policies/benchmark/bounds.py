@@ -27,6 +27,7 @@ from fl_edge_env.streams import episode_gains, episode_states
 from fl_edge_env.typing import BoolArray, FloatArray, Info
 from policies.lroa import LROA
 from policies.outcome import DualPrices, bound_rounds, expected_gain, outcome_prices
+from policies.outcome.prices import four_digits
 from policies.p2 import solve_p2
 from policies.solvers.waits import announced
 
@@ -117,7 +118,7 @@ def penalty_prices(scenario: Scenario, *, seed: int = 0) -> FloatArray:
             if index >= rounds // 2:
                 total += simulator.queue
     mean = total / (rounds - rounds // 2)
-    return np.array([float(f"{price:.4g}") for price in mean / V])
+    return four_digits(mean / V)
 
 
 def lower_bound(scenario: Scenario, *, num_samples: int = 4096, seed: int = 0) -> LowerBound:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fl_edge_env import ExponentialChannel, MarkovChannel, Scenario, lyapunov, physics
+from fl_edge_env.checks import read_only
 from fl_edge_env.streams import draw_available
 from fl_edge_env.typing import FloatArray, IntArray
 from policies.outcome.solver import solve_round
@@ -151,7 +152,7 @@ def _ascend(scenario: Scenario) -> DualPrices:
         rounds = size * (length - length // 2)
         if _is_settled(m / m.max(), participation, energy, rounds, groups, scenario):
             break
-    return DualPrices(_rounded(m), _rounded(u + m * allowed + level))
+    return DualPrices(four_digits(m), four_digits(u + m * allowed + level))
 
 
 def initial_prices(scenario: Scenario) -> DualPrices:
@@ -288,8 +289,7 @@ def _is_settled(
     return bool(worst <= _SETTLED**2 + chance and excess.mean() <= _SETTLED)
 
 
-def _rounded(prices: FloatArray) -> FloatArray:
+def four_digits(prices: FloatArray) -> FloatArray:
+    """Prices rounded to four digits, read-only, because the cache shares them."""
     values, index = np.unique(prices, return_inverse=True)
-    rounded = np.array([float(f"{price:.4g}") for price in values])[index]
-    rounded.flags.writeable = False  # the cache shares it
-    return rounded
+    return read_only(np.array([float(f"{price:.4g}") for price in values])[index])

@@ -112,13 +112,8 @@ _LAST: list[tuple[Scenario | None, FloatArray]] = [(None, np.empty(0))]
 def device_constants(scenario: Scenario) -> FloatArray:
     """The table of constants: the devices' properties that all rounds share."""
     known, table = _LAST[0]
-    if known is not scenario:
-        table = _table_of_constants(scenario)
-        _LAST[0] = scenario, table
-    return table
-
-
-def _table_of_constants(scenario: Scenario) -> FloatArray:
+    if known is scenario:
+        return table
     f_range = scenario.f_max - scenario.f_min
     p_range = scenario.p_max - scenario.p_min
     table = np.zeros((CONSTANTS, scenario.num_devices))
@@ -140,4 +135,5 @@ def _table_of_constants(scenario: Scenario) -> FloatArray:
         table[row] = values
     np.divide(1.0, f_range, out=table[F_SCALE], where=f_range > 0)
     np.divide(1.0, p_range, out=table[P_SCALE], where=p_range > 0)
+    _LAST[0] = scenario, table
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,23 +73,22 @@ def summarise(
         the scenario has a deadline, and `outcome_gap` and `accuracy_gap` if a policy sets
         bandwidths.
     """
-    groups = rounds.groupby(["policy", "seed"], sort=False)
+    groups = _runs(rounds)
     table = groups.agg(total_time=("elapsed_time", "last"))
     table["priced_time"] = groups["priced_outcome"].agg(_sum)
     played = rounds
     if "test_accuracy" in rounds:
         if target_accuracy is not None:
             played = _until(rounds, target_accuracy)
-            until = played.groupby(["policy", "seed"], sort=False)
+            until = _runs(played)
             table["time_to_target"] = until["elapsed_time"].last()
             table["priced_time_to_target"] = until["priced_outcome"].agg(_sum)
         table["final_accuracy"] = groups["test_accuracy"].last()
         for name in ("mean_device_accuracy", "worst_tenth_accuracy"):
             table[name] = groups[name].last()
     names = table.index.get_level_values("policy")
-    judged = [statuses[name] for name in names]
-    table["status"] = [status.name for status in judged]
-    table["status_reason"] = [status.reason for status in judged]
+    table["status"] = [statuses[name].name for name in names]
+    table["status_reason"] = [statuses[name].reason for name in names]
     table["lack"] = np.concatenate([accounts[name].lack() for name in names.unique()])
     table["excess"] = np.concatenate([accounts[name].excess() for name in names.unique()])
     for name in _CONSTRAINTS:
@@ -105,7 +105,7 @@ def _add_distances(
     table: pd.DataFrame, rounds: pd.DataFrame, played: pd.DataFrame, bounds: pd.DataFrame
 ) -> None:
     """Add the columns of distances to bounds; `played` has the rounds until the target."""
-    groups = rounds.groupby(["policy", "seed"], sort=False)
+    groups = _runs(rounds)
     least = bounds.groupby("seed")[["bound", "outcome_bound"]].agg(_mean)
     least = least.loc[table.index.get_level_values("seed")].set_index(table.index)
     bounded = groups["bounded"].min() == 1
@@ -113,8 +113,7 @@ def _add_distances(
     table["gap"] = _above(groups["priced_objective"].agg(_mean), least["bound"])
     table["outcome_gap"] = _above(priced, least["outcome_bound"])
     if "priced_time_to_target" in table:
-        both = played.merge(bounds, on=["seed", "round"])
-        least_until = both.groupby(["policy", "seed"])["outcome_bound"].agg(_sum)
+        least_until = _runs(played.merge(bounds, on=["seed", "round"]))["outcome_bound"].agg(_sum)
         priced = table["priced_time_to_target"].where(bounded)
         table["accuracy_gap"] = _above(priced, least_until.reindex(table.index))
 
@@ -126,8 +125,7 @@ def weights_until(rounds: pd.DataFrame, target_accuracy: float | None) -> dict[s
     """
 
     def means(of: pd.DataFrame) -> pd.Series:
-        runs = of.groupby(["policy", "seed"], sort=False)["weight_sum"].agg(_mean)
-        return runs.groupby("policy", sort=False).mean()
+        return _runs(of)["weight_sum"].agg(_mean).groupby("policy", sort=False).mean()
 
     weights = means(rounds)
     if target_accuracy is not None and "test_accuracy" in rounds:
@@ -137,10 +135,14 @@ def weights_until(rounds: pd.DataFrame, target_accuracy: float | None) -> dict[s
 
 def _until(rounds: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
     """The rounds of runs that reach the target accuracy, until they first do."""
-    reached = rounds[rounds["test_accuracy"] >= target_accuracy]
-    first = reached.groupby(["policy", "seed"])["round"].min()
-    last = first.reindex(pd.MultiIndex.from_frame(rounds[["policy", "seed"]]))
-    return rounds[rounds["round"].to_numpy() <= last.to_numpy()]
+    reached = rounds["round"].where(rounds["test_accuracy"] >= target_accuracy)
+    first = _runs(rounds.assign(reached=reached))["reached"].transform("min")
+    return rounds[rounds["round"] <= first]
+
+
+def _runs(rounds: pd.DataFrame) -> Any:
+    """The rounds grouped by policy and seed."""
+    return rounds.groupby(["policy", "seed"], sort=False)
 
 
 def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

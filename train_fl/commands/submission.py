@@ -51,20 +51,22 @@ def newcomers(
     read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
 ) -> tuple[list[FileSetting], dict[str, list[str]]]:
     """The settings to play, Opportunistic first, and the newcomers that cannot run, by setting."""
-    specs = [PolicySpec(name) for name in names]
     played = []
-    left_out = {}
+    left_out: dict[str, list[str]] = {}
     for one in read:
         scenario = one.options.make_scenario()
-        runs = [make_run(spec, scenario, None) for spec in specs]
-        for run in runs:
+        left_out[one.name] = []
+        able = []
+        for name in names:
+            run = make_run(PolicySpec(name), scenario, None)
             if run.label in set(stored["policy"]):
                 raise ValueError(f"stored results already have {run.label!r}: rename the policy")
-        able = [one.options.training.train or not run.policy.needs_training for run in runs]
-        left_out[one.name] = [run.label for run, can in zip(runs, able, strict=True) if not can]
-        if any(able):
-            mine = [spec for spec, can in zip(specs, able, strict=True) if can]
-            played.append(replace(one, policies=(PolicySpec(_REFERENCE.lower()), *mine)))
+            if one.options.training.train or not run.policy.needs_training:
+                able.append(PolicySpec(name))
+            else:
+                left_out[one.name].append(run.label)
+        if able:
+            played.append(replace(one, policies=(PolicySpec(_REFERENCE.lower()), *able)))
     if not played:
         where = ", ".join(left_out)
         raise ValueError(f"no setting trains models, which {', '.join(names)} need: {where}")
@@ -81,9 +83,9 @@ def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> list[i
         first = int(stored["seed"].max()) + 1 + secrets.randbelow(_MOST_SEED)
         write_text(file, f"{first}\n")
     seeds = range(first, first + FRESH_SEEDS)
-    known = sorted({*seeds} & {*stored["seed"]})
+    known = {*seeds} & {*stored["seed"]}
     if known:
-        raise ValueError(f"fresh seeds must not be stored ones, got {known[0]}")
+        raise ValueError(f"fresh seeds must not be stored ones, got {min(known)}")
     return [*seeds]
 
 
@@ -115,27 +117,23 @@ def _verdicts(
     ]
     for name, group in fresh.items():
         status, reason = group.iloc[0][["status", "status_reason"]]
-        if _reached(group[time], reference, stored):
-            ratio = relative_interval(group[time], reference)
-            place = _place(ratio, rivals) if status == OK else None
-            yield Verdict(setting, name, status, reason, ratio, place)
-        else:
-            yield Verdict(
-                setting, name, status, reason or "a run of it or of Opportunistic misses the target"
-            )
+        verdict = Verdict(setting, name, status, reason)
+        if not _reached(group[time], reference, stored):
+            why = reason or "a run of it or of Opportunistic misses the target"
+            yield replace(verdict, reason=why)
+            continue
+        ratio = relative_interval(group[time], reference)
+        # The rank among rivals, and the first and last rank if intervals that overlap tie.
+        ahead = sum(rival.mean < ratio.mean for rival in rivals)
+        first = sum(rival.high < ratio.low for rival in rivals)
+        last = len(rivals) - sum(rival.low > ratio.high for rival in rivals)
+        place = (ahead + 1, first + 1, last + 1) if status == OK else None
+        yield replace(verdict, ratio=ratio, place=place)
 
 
 def _reached(*times: pd.Series) -> bool:
     """Whether all runs have reached the target, if there is one."""
-    return all(bool(time.notna().all()) for time in times)
-
-
-def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
-    """The rank among rivals, and the first and last rank if intervals that overlap tie."""
-    ahead = sum(rival.mean < ratio.mean for rival in rivals)
-    first = sum(rival.high < ratio.low for rival in rivals)
-    last = len(rivals) - sum(rival.low > ratio.high for rival in rivals)
-    return ahead + 1, first + 1, last + 1
+    return all(time.notna().all() for time in times)
 
 
 def verdict_lines(found: Sequence[Verdict], stored: pd.DataFrame) -> str:

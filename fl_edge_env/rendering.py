@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, FloatArray, IntArray, Observed
+from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 # The picture [px], and the edges of the panels in it.
 _WIDTH = 1200
@@ -67,7 +67,9 @@ def draw(
         figure.subplots_adjust(_LEFT, _BOTTOM, _RIGHT, _TOP)
         for axes, panel in zip(rows, panels, strict=True):
             _draw_panel(axes, panel, member)
-        _mark(rows[0], np.flatnonzero(member))
+        cohort = np.flatnonzero(member)
+        above = rows[0].get_xaxis_transform()  # of the first panel
+        rows[0].plot(cohort, 0 * cohort + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
         rows[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         rows[-1].set(xlim=(-0.5, scenario.num_devices - 0.5), xlabel="device (orange: the cohort)")
         figure.suptitle(_title(scenario, round_index, outcome))
@@ -89,12 +91,6 @@ def _draw_panel(axes: Any, panel: _Panel, member: BoolArray) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _mark(axes: Any, cohort: IntArray) -> None:
-    """Mark the cohort above the first panel."""
-    above = axes.get_xaxis_transform()
-    axes.plot(cohort, 0 * cohort + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
-
-
 def _panels(
     scenario: Scenario,
     observation: Observed,
@@ -107,15 +103,19 @@ def _panels(
     least = max(scenario.channel.gain_min, 1e-2 * float(scenario.mean_gain.min())) / 1.5
     most = min(scenario.channel.gain_max, 10.0 * float(scenario.mean_gain.max()))
     queue = observation["queue"]
-    nothing = np.zeros(scenario.num_devices)
-    f = nothing
-    p = nothing
     label = "sampling q"
-    selection = nothing
+    f, p, selection = np.zeros((3, scenario.num_devices))
     if decision is not None and outcome is not None:
         f = decision.f / 1e9
         p = decision.p
-        label, selection = _selection(decision, outcome, member)
+        if decision.bandwidth is not None:
+            label = "band b [kHz]"
+            selection = np.where(member, decision.bandwidth, 0.0) / 1e3
+        elif decision.q is None:
+            label = "chosen"
+            selection = member.astype(np.float64)
+        else:
+            selection = decision.q if outcome.q is None else outcome.q
     return [
         _Panel("gain h", observation["channel_gain"], most, least, "log"),
         _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
@@ -123,15 +123,6 @@ def _panels(
         _Panel("CPU f [GHz]", f, 1.05 * float(scenario.f_max.max()) / 1e9),
         _Panel("power p [W]", p, 1.05 * float(scenario.p_max.max())),
     ]
-
-
-def _selection(decision: Allocation, outcome: Round, member: BoolArray) -> tuple[str, FloatArray]:
-    """The name and the values of the panel that shows how devices were selected."""
-    if decision.q is not None:
-        return "sampling q", decision.q if outcome.q is None else outcome.q
-    if decision.bandwidth is not None:
-        return "band b [kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
-    return "chosen", member.astype(np.float64)
 
 
 def _round_up(largest: float) -> float:

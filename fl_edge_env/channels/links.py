@@ -60,7 +60,7 @@ class LinkChannel(RecordedChannel):
     share_hz: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", str(self.path))
+        vars(self)["path"] = str(self.path)
         set_checked(self, positive_integer, "step_s")
         self._links  # noqa: B018 - read and check them now
 

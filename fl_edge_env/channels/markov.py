@@ -42,7 +42,8 @@ class MarkovChannel:
     transition: Sequence[Sequence[float]]
 
     def __post_init__(self) -> None:
-        gains, matrix = (real_array(name, getattr(self, name)) for name in ("gains", "transition"))
+        gains = real_array("gains", self.gains)
+        matrix = real_array("transition", self.transition)
         size = gains.size
         ascending = gains.ndim == 1 and size > 1 and gains[0] > 0 and np.all(np.diff(gains) > 0)
         if not (ascending and gains[-1] < math.inf):
@@ -62,8 +63,8 @@ class MarkovChannel:
             raise ValueError(
                 "transition must have one stationary distribution, got a chain that has several"
             )
-        object.__setattr__(self, "gains", tuple(gains.tolist()))
-        object.__setattr__(self, "transition", tuple(map(tuple, matrix.tolist())))
+        rows = tuple(map(tuple, matrix.tolist()))
+        vars(self).update(gains=tuple(gains.tolist()), transition=rows)
 
     @classmethod
     def correlated(cls, persistence: float) -> MarkovChannel:
@@ -100,8 +101,7 @@ class MarkovChannel:
         """Stationary distribution of the chain, shape (S,)."""
         size = len(self.gains)
         system = np.vstack([np.array(self.transition).T - np.eye(size), np.ones(size)])
-        solution = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))[0]
-        positive = np.maximum(solution, 0.0)
+        positive = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0))[0].clip(0.0)
         return positive / positive.sum()
 
     def draw(

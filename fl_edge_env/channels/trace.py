@@ -45,7 +45,7 @@ class TraceChannel(RecordedChannel):
     apart: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", str(self.path))
+        vars(self)["path"] = str(self.path)
         self.recording  # noqa: B018 - read and check it now
 
     @cached_property
@@ -89,9 +89,8 @@ def _read_trace(path: Path) -> FloatArray:
             values = table.numbers("gain", _GAIN)
         else:
             table = read_table(path, [*dict.fromkeys(header)])
-            columns = [table.numbers(name, _GAIN) for name in header[1:]]
             devices = np.zeros(len(table.rows))
-            values = np.stack(columns, axis=1)
+            values = np.stack([table.numbers(name, _GAIN) for name in header[1:]], axis=1)
         rounds = table.numbers("round", COUNTED)
         order = np.lexsort((devices, rounds))
         _check_pairs(rounds[order], devices[order])

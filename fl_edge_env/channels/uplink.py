@@ -113,9 +113,8 @@ class UplinkChannel(IndependentRounds, RateReference):
     def __post_init__(self) -> None:
         super().__post_init__()
         set_checked(self, natural_number, "place_seed")
-        mean, deviation = (
-            real_array(name, getattr(self, name)) for name in ("mean_bps", "deviation_bps")
-        )
+        mean = real_array("mean_bps", self.mean_bps)
+        deviation = real_array("deviation_bps", self.deviation_bps)
         if mean.ndim != 1 or deviation.shape != mean.shape:
             raise ValueError(
                 "mean_bps and deviation_bps must be sequences of equal length, one number for each "
@@ -131,20 +130,17 @@ class UplinkChannel(IndependentRounds, RateReference):
                 f"got {float(deviation[device])!r} with the mean {float(mean[device])!r}, first "
                 f"at device {device}"
             )
-        for name, values in (("mean_bps", mean), ("deviation_bps", deviation)):
-            object.__setattr__(self, name, tuple(values.tolist()))
+        vars(self).update(mean_bps=tuple(mean.tolist()), deviation_bps=tuple(deviation.tolist()))
 
     @property
     def gain_min(self) -> float:
         """Gain at the least rate of the slowest uplink, with a margin for rounding."""
-        _, _, least, _ = self._rates
-        return float(self.gain_of_rate(least).min()) * (1 - 1e-9)
+        return float(self.gain_of_rate(self._rates[2]).min()) * (1 - 1e-9)
 
     @property
     def gain_max(self) -> float:
         """Gain at the largest rate of the fastest uplink, with a margin for rounding."""
-        _, _, _, most = self._rates
-        return float(self.gain_of_rate(most).max()) * (1 + 1e-9)
+        return float(self.gain_of_rate(self._rates[3]).max()) * (1 + 1e-9)
 
     @property
     def mean(self) -> float:

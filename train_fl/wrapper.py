@@ -126,7 +126,14 @@ class TrainingWrapper(
             self, _disable_deepcopy=True, task=task, **reports, **options
         )
         gym.Wrapper.__init__(self, env)
-        self._base = _base_env(env)
+        base = env.unwrapped
+        if not isinstance(base, FLEdgeEnv):
+            raise ValueError(f"env must be an FLEdge environment, got {base!r}")
+        if env.has_wrapper_attr("task"):
+            raise ValueError(
+                f"env must not train already, got {env}: wrap its unwrapped environment"
+            )
+        self._base = base
         if not isinstance(task, Task):
             raise ValueError(
                 f"task must be a Task, got {task!r}: use make_task, for example "
@@ -245,7 +252,12 @@ class TrainingWrapper(
         info = self._evaluate() | self._gradients(everyone, self._parameters)
         reports = self._losses(reporting, self._parameters)
         if self._report_update_norms:
-            reports["update_norms"] = self._first_norms(everyone)
+            # Of the first round, before compression; one by one, to save memory.
+            updates = (
+                self._train(device, 0, self._parameters)[0] for device in range(len(everyone))
+            )
+            norms = [norms_of(update[None])[0] for update in updates]
+            reports["update_norms"] = np.array(norms, dtype=np.float64)
         skipped = self._skip_non_finite(reports, 1)
         return info | reports | {"participants": np.isin(everyone, reporting) & ~skipped}
 
@@ -265,15 +277,25 @@ class TrainingWrapper(
         if skipped.any():
             kept = client_updates[torch.from_numpy(~skipped[trained])]
             client_updates = padded.zero_()[: len(kept)].copy_(kept)
-        self._aggregate(client_updates, arriving.weight, participants, number)
+        server = self.task.server
+        balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
+        weights = (arriving.weight * balance)[participants]
+        apply_contributions(self._parameters, client_updates, weights, server, self._kept, number)
         if last or number % self._options.eval_every == 0:
             info |= self._evaluate()
-        info |= reports | self._mean_loss(losses, trained)
-        return info | {
-            "participants": arriving.arrived & ~skipped,
-            "skipped": skipped,
-            "client_updates": _to_numpy(padded),
-        }
+        finite = np.isfinite(losses)  # without the devices whose training diverged
+        if finite.any():
+            seen = samples_seen(self.scenario.local_epochs, self.task.num_samples)[trained]
+            info["train_loss"] = np.average(losses[finite], weights=seen[finite])
+        return (
+            info
+            | reports
+            | {
+                "participants": arriving.arrived & ~skipped,
+                "skipped": skipped,
+                "client_updates": _to_numpy(padded),
+            }
+        )
 
     def _train_cohort(
         self, devices: IntArray, number: int, received: Tensor
@@ -289,21 +311,6 @@ class TrainingWrapper(
             if torch.isfinite(updates[index]).all():
                 self._upload(updates[index], device, number)
         return updates, losses
-
-    def _aggregate(
-        self, updates: Tensor, weight: FloatArray, participants: IntArray, number: int
-    ) -> None:
-        """Step the global model by the participants' updates."""
-        server = self.task.server
-        balance = server.balance(self.scenario.local_epochs, self.task.num_samples)
-        weights = (weight * balance)[participants]
-        apply_contributions(self._parameters, updates, weights, server, self._kept, number)
-
-    def _first_norms(self, devices: IntArray) -> FloatArray:
-        """Norms of the devices' first-round updates before compression, shape (k,)."""
-        # One by one, to save memory.
-        updates = (self._train(device, 0, self._parameters)[0] for device in devices)
-        return np.array([norms_of(update[None])[0] for update in updates], dtype=np.float64)
 
     def _train(self, device: int, completed_rounds: int, received: Tensor) -> tuple[Tensor, float]:
         return self._trainer.update(
@@ -353,14 +360,6 @@ class TrainingWrapper(
                 values[skipped] = 0.0
         return skipped
 
-    def _mean_loss(self, losses: FloatArray, participants: IntArray) -> dict[str, Any]:
-        """The info entry `train_loss`, without the devices whose training diverged."""
-        finite = np.isfinite(losses)
-        samples = samples_seen(self.scenario.local_epochs, self.task.num_samples)[participants]
-        if not finite.any():
-            return {}
-        return {"train_loss": np.average(losses[finite], weights=samples[finite])}
-
     def _evaluate(self) -> dict[str, Any]:
         """Evaluate on the test set; return the info entries."""
         inputs, targets = self._test
@@ -391,16 +390,6 @@ class TrainingWrapper(
             return {}
         gradients = (self._trainer.gradient(received, *self._data[n]) for n in devices)
         return {"gradient_distance": self._distances.update(devices, gradients)}
-
-
-def _base_env(env: gym.Env[Any, Any]) -> FLEdgeEnv:
-    """The environment inside the wrappers; `ValueError` if it is none or already trains."""
-    base = env.unwrapped
-    if not isinstance(base, FLEdgeEnv):
-        raise ValueError(f"env must be an FLEdge environment, got {base!r}")
-    if env.has_wrapper_attr("task"):
-        raise ValueError(f"env must not train already, got {env}: wrap its unwrapped environment")
-    return base
 
 
 def device_accuracy(

@@ -10,6 +10,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -106,7 +107,14 @@ def save_figure(
         parts = list(figure.subfigures(rows, squeeze=False).flat) if rows_apart else [figure]
         places = [part.subplots(rows // len(parts), columns, squeeze=False) for part in parts]
         for row, axes_row in zip(grid, np.concatenate(places), strict=True):
-            _draw_row(row, axes_row)
+            for panel, axes in zip_longest(row, axes_row):
+                if panel is None:
+                    axes.set_axis_off()
+                    continue
+                panel(axes)
+                for axis in (axes.xaxis, axes.yaxis):
+                    if isinstance(axis.get_major_locator(), ticker.AutoLocator):
+                        axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         for part in parts:
             _legend(part, figure)
         for path in paths:
@@ -114,17 +122,6 @@ def save_figure(
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, dpi=200, metadata=metadata)
-
-
-def _draw_row(row: Sequence[Panel], places: Sequence[Axes]) -> None:
-    """Draw panels at the first places, and leave the others empty."""
-    for panel, axes in zip(row, places, strict=False):
-        panel(axes)
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_locator(), ticker.AutoLocator):
-                axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-    for axes in places[len(row) :]:
-        axes.set_axis_off()
 
 
 def _legend(part: Figure | SubFigure, figure: Figure) -> None:
@@ -288,14 +285,19 @@ def _mean(times: pd.Series) -> tuple[Interval | None, str]:
     missed = int(times.isna().sum())
     if missed:
         return None, f"target missed in {missed} of {len(times)} runs"
+    interval = mean_interval(times)
     if len(times) < LEAST_SEEDS:
-        return Interval(float(times.mean()), math.nan, math.nan), ""
-    return mean_interval(times), ""
+        interval = Interval(interval.mean, math.nan, math.nan)
+    return interval, ""
 
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
     """Mean test accuracy over simulated time, until all runs have reached the target."""
-    end = _end(rounds, target)
+    end = float(rounds["elapsed_time"].max())
+    if target is not None:  # soon after the last run has reached it
+        reached = rounds[rounds["test_accuracy"] >= target].groupby(["policy", "seed"])
+        if reached.ngroups == rounds.groupby(["policy", "seed"]).ngroups:
+            end = min(end, 1.2 * reached["elapsed_time"].first().max())
     unit, length = time_unit(end)
     ends = []
     for runs, style, values, time in _measured(rounds):
@@ -307,17 +309,6 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
     _frame_accuracy(axes, target, "time", f"time [{unit}]")
     axes.set_xlim(0, end / length)
     _label_ends(axes, ends)
-
-
-def _end(rounds: pd.DataFrame, target: float | None) -> float:
-    """The last time to show: soon after the last run has reached the target."""
-    end = float(rounds["elapsed_time"].max())
-    if target is not None:
-        runs = ["policy", "seed"]
-        reached = rounds[rounds["test_accuracy"] >= target].groupby(runs)["elapsed_time"].first()
-        if len(reached) == rounds.groupby(runs).ngroups:
-            end = min(end, 1.2 * reached.max())
-    return end
 
 
 def _mean_curve(times: pd.DataFrame, values: pd.DataFrame) -> tuple[list[float], list[float]]:

@@ -23,8 +23,18 @@ def expected_gain(gain: FloatArray, age: FloatArray, scenario: Scenario) -> Floa
 
     A device had the `gain` in the round `age` rounds before the coming one; infinity if its gain is
     not known. With any frequency and power, the mean time and energy in the coming round are at
-    least those at the expected gain; ``docs/outcome.md`` has the proof. Raises `ValueError` if the
-    channel is not a `CellChannel` with Rayleigh fading.
+    least those at the expected gain. Raises `ValueError` if the channel is not a `CellChannel` with
+    Rayleigh fading.
+
+    Proof. The decision does not depend on the coming fading, and energies and times grow with
+    upload times, so mean upload times must be at least those at the expected gain. They are
+    proportional to ``phi(snr h)`` with ``phi(x) = 1 / ln(1 + x)``, and equal at full power. At a
+    fraction a of it, ``E phi(a X) >= phi(a phi^-1(E phi(X)))`` is needed for the random ``X = snr
+    h``. This is Jensen's inequality if ``k(y) = phi(a phi^-1(y))`` is convex. At ``y = phi(x)`` its
+    slope is ``a phi'(a x) / phi'(x)``. As x falls when y rises, the slope must fall with x, which
+    it does if ``r = -x phi''(x) / phi'(x)`` falls. With ``l = ln(1 + x)``, ``r = (1 - exp(-l))
+    (1 + 2 / l)``, whose derivative is at most zero because ``2 exp(l) >= 2 + 2 l + l^2``. The mean
+    of a round's longest time is at least the longest mean time.
     """
     channel = scenario.channel
     if not isinstance(channel, CellChannel) or channel.fading != "rayleigh":

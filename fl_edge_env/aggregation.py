@@ -84,13 +84,9 @@ def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contr
         assert decision.cohort is not None
         weight.reshape(-1)[places] = decision.weights[decision.cohort >= 0]
         weight[~arrived] = 0.0
-    else:
-        return Contributions(arrived, _data_shares(arrived, data))
+    else:  # shares of the data of the devices that arrived
+        systems = arrived.reshape(-1, data.size)
+        total = np.array([data[row].sum() for row in systems]).reshape(*shape[:-1], 1)
+        np.divide(data, total, out=weight, where=arrived)
+        return Contributions(arrived, weight)
     return Contributions(arrived, weight / (1.0 - scenario.upload_failure))
-
-
-def _data_shares(arrived: BoolArray, data: FloatArray) -> FloatArray:
-    """Share of each device in the data of the devices that arrived, zero for the others."""
-    systems = arrived.reshape(-1, data.size)
-    total = np.array([data[row].sum() for row in systems]).reshape(*arrived.shape[:-1], 1)
-    return np.divide(data, total, out=np.zeros(arrived.shape), where=arrived)

@@ -50,20 +50,17 @@ class Simulator:
         self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [Streams(scenario) for _ in self._indices]
         ahead = min(_BLOCK_NUMBERS, _AHEAD_NUMBERS // (num_envs or 1))
-        self._make_blocks(max(1, min(scenario.num_rounds + 1, ahead // numbers)), batch)
+        # Room for random numbers drawn ahead: for a few rounds of all systems.
+        rounds = max(1, min(scenario.num_rounds + 1, ahead // numbers))
+        block = (rounds, *devices)
+        self._block_gains = np.ones(block)
+        self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
+        self._block_available = np.ones(block, np.bool_) if scenario.drops_out else None
+        self._block_uploads = np.zeros(block) if scenario.upload_failure > 0 else None
+        self._position = 0
         # Without full CSI: the gains the server knows, and their age in rounds.
         self._known_gain = np.ones(devices)
         self._age = np.ones(devices) if scenario.csi == "participants" else None
-
-    def _make_blocks(self, rounds: int, batch: tuple[int, ...]) -> None:
-        """Make room for random numbers drawn ahead: for a few rounds of all systems."""
-        scenario = self.scenario
-        block = (rounds, *batch, scenario.num_devices)
-        self._block_gains = np.ones(block)
-        self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
-        self._block_available = np.ones(block, dtype=np.bool_) if scenario.drops_out else None
-        self._block_uploads = np.zeros(block) if scenario.upload_failure > 0 else None
-        self._position = 0
 
     @property
     def channel_gain(self) -> FloatArray:
@@ -107,23 +104,20 @@ class Simulator:
         """
         if len(seeds) != len(self._indices):
             raise ValueError(f"seeds must hold {len(self._indices)} seeds, got {len(seeds)}")
-        systems = self._masked(mask)
+        systems = [*range(len(self._indices))]
+        if mask is not None:
+            chosen = np.asarray(mask)
+            shape = self.round_index.shape
+            if chosen.shape != shape or chosen.dtype != np.bool_ or not chosen.any():
+                raise ValueError(
+                    f"reset_mask must be a bool array of shape {shape} with at least one True, got "
+                    f"{mask!r}"
+                )
+            systems = np.flatnonzero(chosen).tolist()
         if len(systems) == len(self._indices):
             self._position = 0
         for system in systems:
             self._start(system, seeds[system])
-
-    def _masked(self, mask: BoolArray | None) -> list[int]:
-        """The systems that a mask selects, all of them without one."""
-        if mask is None:
-            return [*range(len(self._indices))]
-        chosen = np.asarray(mask)
-        if chosen.shape != self.round_index.shape or chosen.dtype != np.bool_ or not chosen.any():
-            raise ValueError(
-                f"reset_mask must be a bool array of shape {self.round_index.shape} with at "
-                f"least one True, got {mask!r}"
-            )
-        return np.flatnonzero(chosen).tolist()
 
     def _start(self, system: int, seed: int | None) -> None:
         """Start an episode of one system."""
@@ -239,10 +233,17 @@ class Simulator:
     ) -> tuple[IntArray, BoolArray, FloatArray | None]:
         """The cohort, padded with -1 to K entries, its members, and the q of a sampled decision."""
         if decision.cohort is not None:
-            _check_available(decision.participates, available)
+            participates = decision.participates.copy()  # the decision keeps its own array
+            if available is not None and (participates & ~available).any():
+                *system, device = np.argwhere(participates & ~available)[0].tolist()
+                where = f" in system {system[0]}" if system else ""
+                raise ValueError(
+                    f"cohort must name available devices, got device {device}{where}, "
+                    'which is not: choose devices with observation["available"] == 1'
+                )
             cohort = np.full((*self.round_index.shape, self.scenario.cohort_size), -1)
             cohort[..., : decision.cohort.shape[-1]] = decision.cohort
-            return cohort, decision.participates.copy(), None  # the decision keeps its own array
+            return cohort, participates, None
         q = decision.q
         assert q is not None
         if available is not None:
@@ -310,14 +311,3 @@ class Simulator:
             rows = zip(cdf, draws, strict=True)
             return np.stack([row.searchsorted(drawn, side="right") for row, drawn in rows])
         return (cdf[:, None, :] > draws[..., None]).argmax(axis=-1)
-
-
-def _check_available(participates: BoolArray, available: BoolArray | None) -> None:
-    """Raise `ValueError` if a chosen device is not available."""
-    if available is not None and (participates & ~available).any():
-        *system, device = np.argwhere(participates & ~available)[0].tolist()
-        where = f" in system {system[0]}" if system else ""
-        raise ValueError(
-            f"cohort must name available devices, got device {device}{where}, "
-            'which is not: choose devices with observation["available"] == 1'
-        )

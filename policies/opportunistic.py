@@ -98,9 +98,7 @@ class Opportunistic(Policy):
         allowed = scenario.energy_budget_j / self._target
         self._energy_step = jump / allowed**2  # [s/J^2]
         self._participation_step = jump  # [s]
-        self._estimate = None
-        if scenario.csi == "participants":
-            self._estimate = Estimate(scenario)
+        self._estimate = Estimate(scenario) if scenario.csi == "participants" else None
         self._start = np.zeros((2, scenario.num_devices))
         if start == "settled":
             # The energy price jumps at a participation and falls until the next, which happens when

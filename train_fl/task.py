@@ -104,8 +104,8 @@ class Task:
 
         The network may read its values from a file.
         """
-        weights = self.initial_model(SeedSequence(0)).state_dict()
-        initial = [(name, value.numpy()) for name, value in weights.items()]
+        network = self.initial_model(SeedSequence(0))
+        initial = [(name, value.numpy()) for name, value in network.state_dict().items()]
         return [self.dataset.fingerprint, joblib.hash(self.parts), joblib.hash(initial)]
 
     @cached_property
@@ -314,7 +314,11 @@ def make_task(
         )
     num_devices = positive_integer("num_devices", num_devices)
     server = make_server_optimizer(server, training)
-    model = _found_model(model)
+    if isinstance(model, str) and is_reference(model):
+        kind = "class or function that makes a network"
+        model = load_reference(model, kind=kind, fits=callable)
+    elif isinstance(model, str):
+        one_of("model", model, list(MODELS))
     upload = training.upload
     if upload is not None:
         one_of("upload", upload, list(MODELS))
@@ -342,13 +346,6 @@ def make_task(
     check_maker(make_model, dataset.train_inputs[:2], classes)
     dataset.check_augment()
     return task
-
-
-def _found_model(model: Any) -> Any:
-    """The name of a network of FLEdge, or a function that makes one, loaded if it has a file."""
-    if isinstance(model, str) and is_reference(model):
-        return load_reference(model, kind="class or function that makes a network", fits=callable)
-    return one_of("model", model, list(MODELS)) if isinstance(model, str) else model
 
 
 def _shown(value: Any) -> str:

@@ -204,8 +204,7 @@ def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatA
     """
     energy = np.sum(prices.energy * (info["energy_spent"] - scenario.energy_budget_j), axis=-1)
     missing = participation_target(scenario) - in_time(info)
-    worth = np.sum(prices.participation * missing, axis=-1)
-    return info["round_time"] + energy + worth
+    return info["round_time"] + energy + np.sum(prices.participation * missing, axis=-1)
 
 
 def price_round(

@@ -52,8 +52,14 @@ class Setting:
                     f"{label!r} occurs twice among the policies, but names must be distinct: give "
                     "one a different attribute `name`, or a different label"
                 )
-        object.__setattr__(self, "seeds", _seeds(self.seeds))
-        _check_target(self.target)
+        vars(self)["seeds"] = _seeds(self.seeds)
+        if is_real(self.target) and 1 < self.target <= 100:
+            raise ValueError(
+                f"target_accuracy must lie in (0, 1], got {self.target!r}: {self.target:g} % "
+                f"is {self.target / 100:g}"
+            )
+        if self.target is not None:
+            number_in(PROBABILITY, "target_accuracy", self.target)
         for run in self.runs:
             _check_system(run)
         # Others are checked before they are played: to make one can take a second.
@@ -103,18 +109,6 @@ class Setting:
                     RuntimeWarning,
                     stacklevel=3,
                 )
-
-
-def _check_target(target_accuracy: object) -> None:
-    """Raise `ValueError` for an accuracy outside (0, 1], such as a percentage."""
-    if target_accuracy is None:
-        return
-    if is_real(target_accuracy) and 1 < target_accuracy <= 100:
-        raise ValueError(
-            f"target_accuracy must lie in (0, 1], got {target_accuracy!r}: {target_accuracy:g} % "
-            f"is {target_accuracy / 100:g}"
-        )
-    number_in(PROBABILITY, "target_accuracy", target_accuracy)
 
 
 def _seeds(seeds: object) -> list[int]:

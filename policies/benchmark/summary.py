@@ -152,8 +152,9 @@ def by_policy(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 def labelled(column: str, tables: Iterable[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     """Tables as one, with their labels in a first column."""
-    parts = [table.assign(**{column: label}) for label, table in tables]
-    whole = pd.concat(parts, ignore_index=True)
+    whole = pd.concat(
+        [table.assign(**{column: label}) for label, table in tables], ignore_index=True
+    )
     whole.insert(0, column, whole.pop(column))
     return whole
 

@@ -80,8 +80,7 @@ class Estimate:
         rounds = math.ceil(_SAMPLES / scenario.num_devices)
         gains = scenario.channel.sample(np.random.default_rng(0), rounds, scenario.num_devices)
         levels = np.quantile(gains, (np.arange(_LEVELS) + 0.5) / _LEVELS)
-        at_levels = [1.0 / np.log1p(self._snr * level) for level in levels]
-        self._pooled = np.mean(at_levels, axis=0)
+        self._pooled = np.mean([1.0 / np.log1p(self._snr * level) for level in levels], axis=0)
         self.reset()
 
     def reset(self) -> None:

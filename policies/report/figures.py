@@ -344,8 +344,8 @@ def draw_accuracy_over_rounds(
     for _, style, values, _ in _measured(rounds):
         _draw_runs(axes, style, values, most=100)
     _frame_accuracy(axes, target, "rounds", "round")
-    whole = ticker.MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)  # if there are few rounds
-    axes.xaxis.set_major_locator(whole)
+    # Whole numbers, even if there are few rounds.
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
 
 
 def _measured(

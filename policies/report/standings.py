@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from policies.benchmark.comparison import Comparison
@@ -128,14 +129,15 @@ def _dots(comparison: Comparison, order: Sequence[str]) -> tuple[str, list[Dot]]
     dots = []
     for policy in order:
         if policy in reached:
-            low_high = _paired(runs[policy][time], runs[reached[0]][time])
-            ratio = Interval(*(1 + value for value in low_high))
+            longer = _paired(runs[policy][time], runs[reached[0]][time])
+            ratio = Interval(*np.add(longer, 1))
             faults = str(runs[policy]["status"].iloc[0]).split(", ")
             marks = [Mark(*_STATUS_LOOKS[fault], fault) for fault in faults]
             dots.append(Dot(policy, ratio, "", marks, is_ok(runs[policy])))
         else:
-            note = "target missed in a run" if policy in runs else "not run"
-            dots.append(Dot(policy, None, note))
+            dots.append(
+                Dot(policy, None, "target missed in a run" if policy in runs else "not run")
+            )
     measure = (
         "priced time" if comparison.target is None else f"priced, to {100 * comparison.target:g} %"
     )

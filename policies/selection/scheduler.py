@@ -60,28 +60,25 @@ class Scheduler(Policy):
         self.name = selector.name
         # A whole copy, because another scheduler may use it, too, and it may hold its own methods.
         self.selector = copy.deepcopy(selector, {id(selector.scenario): selector.scenario})
-        self._resources = self._rule(resources)
-        self.uses_losses = selector.uses_losses
-        self.uses_update_norms = selector.uses_update_norms
-        self.needs_training = selector.uses_losses or selector.uses_update_norms
-        self.reset(0)
-
-    def _rule(self, resources: ResourceName | ResourceRule | None) -> ResourceRule:
-        """The selector's rule, or the given one, which the scheduler's name then shows."""
-        own: ResourceRule | None = self.selector.resources
-        if own is not None:
+        rule = self.selector.resources
+        if rule is not None:
             if resources is not None:
                 raise ValueError(
                     f"{self.name} sets f and p itself: leave resources out, got {resources!r}"
                 )
-            return own
-        if callable(resources):
+        elif callable(resources):
             self.name += f", {getattr(resources, '__name__', 'own')}"
-            return resources
-        resources = "dynamic" if resources is None else resources
-        label = one_of("resources", resources, tuple(RESOURCES))
-        self.name += f", {label}"
-        return RESOURCES[label]
+            rule = resources
+        else:
+            named = "dynamic" if resources is None else resources
+            label = one_of("resources", named, tuple(RESOURCES))
+            self.name += f", {label}"
+            rule = RESOURCES[label]
+        self._resources = rule
+        self.uses_losses = selector.uses_losses
+        self.uses_update_norms = selector.uses_update_norms
+        self.needs_training = selector.uses_losses or selector.uses_update_norms
+        self.reset(0)
 
     def reset(self, seed: int | Sequence[int]) -> None:
         """Forget the last episode; see `Policy.reset`."""

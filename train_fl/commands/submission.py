@@ -143,17 +143,13 @@ def verdict_lines(found: Sequence[Verdict], stored: pd.DataFrame) -> str:
     for name in dict.fromkeys(each.policy for each in found):
         mine = [each for each in found if each.policy == name]
         lines.append(f"\n{name}, ranks on fresh seeds and priced time against Opportunistic's")
-        lines += map(_line, mine)
+        for each in mine:
+            line = each.status if each.place is None else rank_text(*each.place)
+            line += "" if each.ratio is None else f", {100 * each.ratio.mean:+.1f} %"
+            lines.append(f"- {each.setting}: {line}" + (f" ({each.reason})" if each.reason else ""))
         places = [math.nan if each.place is None else each.place[0] for each in mine]
         lines.append(
             f"\nmean rank {mean_rank(places, last):.3g} in {len(mine)} of "
             f"{stored['setting'].nunique()} settings, with {last} for settings without a rank"
         )
     return "\n".join(lines)
-
-
-def _line(each: Verdict) -> str:
-    """A verdict: its rank or status, its priced time, and the reason."""
-    line = each.status if each.place is None else rank_text(*each.place)
-    line += "" if each.ratio is None else f", {100 * each.ratio.mean:+.1f} %"
-    return f"- {each.setting}: {line}" + (f" ({each.reason})" if each.reason else "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_edge_env.files import as_value_error, atomic_path, remove_abandoned, user_path
+from fl_edge_env.files import atomic_path, remove_abandoned
 from tests.support import python
 
 
@@ -65,21 +65,3 @@ def test_remove_abandoned__removes_only_temporary_files(tmp_path: Path):
         assert {p.name.split("-")[3] if p.parent == tmp_path else "below" for p in left} == names
     remove_abandoned(tmp_path / "none")
     assert all(path.exists() for path in kept)
-
-
-def test_user_path__expands_the_home_folder(monkeypatch):
-    monkeypatch.setenv("HOME", "/somewhere")
-    assert user_path("~/a") == user_path(Path("~/a")) == Path("/somewhere/a")
-    assert user_path("a/~b") == Path("a/~b")
-
-
-def test_as_value_error__tells_any_error_in_one_line():
-    with as_value_error("cannot read 'a': "):
-        pass
-    with (
-        pytest.raises(ValueError, match=r"^cannot read 'a' \(b c\): get it again$"),
-        as_value_error("cannot read 'a' (", "): get it again"),
-    ):
-        raise RecursionError("b\nc")
-    with pytest.raises(KeyboardInterrupt), as_value_error("cannot read 'a': "):
-        raise KeyboardInterrupt

@@ -47,13 +47,18 @@ def test_qsgd__is_unbiased(bits):
 numbers = st.floats(-1e3, 1e3, width=32)
 
 
+def counted(name: str, update: np.ndarray) -> np.ndarray:
+    """The update that arrives, in as many bytes as the system counts."""
+    uploads = Uploads(SHAPES, make_compressor(name))
+    data = uploads.encoded(update, np.random.default_rng(0))
+    assert 8 * len(data) == Compression.parse("", name).size(32 * 21, 3)
+    return uploads.decoded(data)
+
+
 @given(bits=st.integers(1, 16), update=st.lists(numbers, min_size=21, max_size=21))
 def test_qsgd__rounds_to_a_step_in_the_counted_bytes(bits, update):
     update = np.array(update, dtype=np.float32)
-    uploads = Uploads(SHAPES, make_compressor(f"qsgd:{bits}"))
-    data = uploads.encoded(update, np.random.default_rng(0))
-    assert 8 * len(data) == Compression.parse("", f"qsgd:{bits}").size(32 * 21, 3)
-    back = uploads.decoded(data)
+    back = counted(f"qsgd:{bits}", update)
     scale = scales(update)
     step = scale / max(2 ** (bits - 1) - 1, 0.5)
     np.testing.assert_array_less(np.abs(back - update), step * (1 + 1e-3) + 1e-30)
@@ -64,10 +69,7 @@ def test_qsgd__rounds_to_a_step_in_the_counted_bytes(bits, update):
 @given(share=st.floats(0.01, 0.5), update=st.lists(numbers, min_size=21, max_size=21, unique=True))
 def test_topk__sends_the_largest_in_the_bytes_that_are_counted(share, update):
     update = np.array(update, dtype=np.float32)
-    uploads = Uploads(SHAPES, make_compressor(f"topk:{share}"))
-    data = uploads.encoded(update, np.random.default_rng(0))
-    assert 8 * len(data) == Compression.parse("", f"topk:{share}").size(32 * 21, 3)
-    back = uploads.decoded(data)
+    back = counted(f"topk:{share}", update)
     largest = np.sort(np.abs(update))[-max(1, round(21 * share)) :]
     np.testing.assert_array_equal(np.sort(np.abs(back))[-len(largest) :], largest)
     assert np.count_nonzero(back) <= len(largest)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fl_edge_env import Scenario
 from fl_edge_env.observations import available_devices
 from policies import LROA, Opportunistic, Policy, evaluate, make_policy
-from policies.benchmark.bounds import Prices, outcome_path_bound
+from policies.benchmark.bounds import Prices
 from policies.benchmark.run import BoundRun, Run
 from policies.benchmark.runner import play_runs
 from policies.outcome import DualPrices
@@ -75,17 +75,6 @@ def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     rounds, bounds = (played.rounds for played in play_runs(work))
     above = rounds["priced_outcome"] - bounds["outcome_bound"]
     assert -1e-9 <= above.min() <= above.max() <= 2e-5 * rounds["round_time"].max()
-
-
-@pytest.mark.parametrize("availability", [1.0, 0.5])
-def test_outcome_bound__does_not_depend_on_blocks(monkeypatch, availability):
-    scenario = Scenario.cifar10(
-        num_devices=6, energy_budget_j=300.0, num_rounds=40, availability=availability
-    )
-    prices = DualPrices(np.full(6, 0.4), np.full(6, 2000.0))
-    whole = outcome_path_bound(scenario, 3, prices)
-    monkeypatch.setattr("policies.benchmark.bounds._BLOCK_NUMBERS", 6 * 7)
-    np.testing.assert_array_equal(outcome_path_bound(scenario, 3, prices), whole)
 
 
 def test_outcome_gap__is_undefined_with_own_bandwidths():

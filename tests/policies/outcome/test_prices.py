@@ -110,15 +110,6 @@ def test_outcome_prices__bound_as_well_with_few_rounds(prices, monkeypatch):
     assert dual(UNEVEN, *few) == pytest.approx(dual(UNEVEN, *prices), rel=2e-3)
 
 
-@pytest.mark.parametrize("num_devices", [2_000, 2_001, 10**5])
-@pytest.mark.parametrize("cohort_size", [10, 11, 2_000])
-def test_sample_size__limits_gains_and_participations(num_devices, cohort_size):
-    scenario = Scenario.cifar10(num_devices=num_devices, cohort_size=cohort_size)
-    rounds = prices_module._sample_size(scenario)
-    assert (rounds == 64) == (num_devices <= 2000 and cohort_size <= 10)
-    assert rounds == 2 or rounds * max(64 * num_devices / 128_000, cohort_size / 10) <= 64
-
-
 def test_outcome_prices__skip_a_stage_of_too_many_numbers(monkeypatch):
     stages = prices_module._STAGES
     monkeypatch.setattr(prices_module, "_STAGES", stages[:1])

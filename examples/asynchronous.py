@@ -9,10 +9,10 @@ participant and 1/K of the budgets.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
+import tyro
 
 from fl_edge_env import Scenario, physics
 from fl_edge_env.lyapunov import next_queue
@@ -81,17 +81,23 @@ def cell(seconds: FloatArray, all_devices: FloatArray, worst_device: FloatArray)
     return f"{f'{mean:.0f}±{mean - low:.0f} ({energies})':>23}"
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1000, help="times K participations")
-    parser.add_argument("--seeds", type=int, default=5, help="channels, the same for all")
-    parser.add_argument("--cohort-size", type=int, default=2, help="concurrent devices, K")
-    given = parser.parse_args()
-    K = given.cohort_size
-    seeds = range(given.seeds)
+def main(rounds: int = 1000, seeds: int = 5, cohort_size: int = 2) -> None:
+    """Print the table.
+
+    Parameters
+    ----------
+    rounds : int
+        times K participations
+    seeds : int
+        channels, the same for all
+    cohort_size : int
+        concurrent devices, K
+    """
+    K = cohort_size
+    channels = range(seeds)
     systems = {}
     for name in ("cifar10", "cell", "phones"):
-        preset = Scenario.preset(name, num_rounds=given.rounds)
+        preset = Scenario.preset(name, num_rounds=rounds)
         density = preset.noise_power_w * preset.cohort_size / preset.bandwidth_hz  # for any K
         # The budget for one participation is the same as in the preset.
         budget = preset.energy_budget_j * K / preset.cohort_size
@@ -102,15 +108,19 @@ if __name__ == "__main__":
     print(f"{'':22}" + "".join(f"{name:>23}" for name in systems))
     print(f"{'waits: Opportunistic':22}", end="", flush=True)
     for scenario in systems.values():
-        runs = evaluate([make_policy("opportunistic", scenario)], scenario, seeds, gaps=False)
-        seconds = runs.total_time.to_numpy() / given.rounds
+        runs = evaluate([make_policy("opportunistic", scenario)], scenario, channels, gaps=False)
+        seconds = runs.total_time.to_numpy() / rounds
         energies = runs.energy_ratio.to_numpy(), runs.worst_energy_ratio.to_numpy()
         print(cell(seconds, *energies), end="", flush=True)
     print("\ndoes not wait:")
     for name in ("uni-s", "uni-d", "lroa", "opportunistic"):
         for column, scenario in enumerate(systems.values()):
             policy = make_policy(name, one_lane(scenario))
-            seconds, energy = without_waiting(policy, K, seeds)
+            seconds, energy = without_waiting(policy, K, channels)
             text = cell(seconds, energy.mean(axis=1), energy.max(axis=1))
             print(text if column else f"{f'  {policy.name}':22}{text}", end="", flush=True)
         print()
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)

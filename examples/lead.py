@@ -9,13 +9,13 @@ same energy for a participation, and the noise has the same density.
 
 from __future__ import annotations
 
-import argparse
 import os
 import warnings
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import tyro
 from rich.console import Console
 
 from fl_edge_env import Scenario
@@ -90,7 +90,12 @@ def draw(axes, table: pd.DataFrame, axis: str, column: str, ylabel: str) -> None
     axes.set_xticks([], minor=True)
 
 
-def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1) -> None:
+def main(
+    seeds: int = 10,
+    rounds: int = 1000,
+    out: Path = Path("runs/lead"),
+    workers: int = os.cpu_count() or 1,
+) -> None:
     """Play all settings and write the files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of large systems without binding budgets
@@ -110,10 +115,4 @@ def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=Path("runs/lead"))
-    main(**vars(parser.parse_args()))
+    tyro.cli(main, description=__doc__)

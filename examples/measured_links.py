@@ -11,12 +11,12 @@ is not ok.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import tyro
 
 from fl_edge_env import LinkChannel, Scenario, UplinkChannel, physics
 from policies import evaluate, make_policy
@@ -90,7 +90,12 @@ def ratios(scenario: Scenario, seeds: range) -> dict[str, str]:
     return found
 
 
-def main(folder: Path, seeds: int, out: Path, rounds: int = 1000) -> None:
+def main(
+    folder: tyro.conf.Positional[Path],
+    seeds: int = 10,
+    out: Path = Path("runs/measured_links"),
+    rounds: int = 1000,
+) -> None:
     """Play all systems, print the table and write it."""
     rows = {}
     for upload, fields in UPLOADS.items():
@@ -106,10 +111,4 @@ def main(folder: Path, seeds: int, out: Path, rounds: int = 1000) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("runs/measured_links"))
-    main(**vars(parser.parse_args()))
+    tyro.cli(main, description=__doc__)

@@ -7,12 +7,12 @@ It prints the ablation's table, and writes its numbers and its figure.
 
 from __future__ import annotations
 
-import argparse
 import os
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import tyro
 from reproduce_paper import draw_bound
 from rich.console import Console
 
@@ -91,7 +91,12 @@ def draw(axes, points: pd.DataFrame, panel: tuple[str, str, str], least: float) 
         draw_limit(axes, 1.0, "target or budget")
 
 
-def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1) -> None:
+def main(
+    seeds: int = 10,
+    rounds: int = 1000,
+    out: Path = Path("runs/tradeoff"),
+    workers: int = os.cpu_count() or 1,
+) -> None:
     """Run all variants and points, print the table, and write the files."""
     table, least = played(Scenario.cifar10(num_rounds=rounds), range(seeds), workers)
     points = pd.DataFrame(list(POINTS.values()), table.index[: len(POINTS)], ["start", "V"])
@@ -106,10 +111,4 @@ def main(seeds: int, rounds: int, out: Path, workers: int = os.cpu_count() or 1)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=Path("runs/tradeoff"))
-    main(**vars(parser.parse_args()))
+    tyro.cli(main, description=__doc__)

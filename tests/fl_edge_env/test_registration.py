@@ -52,11 +52,6 @@ def test_make_vec__spawned_workers_give_what_one_process_gives(name):
     np.testing.assert_array_equal(*rewards)
 
 
-def test_reset__without_a_seed_starts_another_episode():
-    env = gym.make("FLEdge-v0", scenario="digits")
-    assert not np.array_equal(*(env.reset()[0]["channel_gain"] for _ in range(2)))
-
-
 @pytest.mark.parametrize("name", ["FLEdge-v0", "FLEdgeFlat-v0"])
 def test_make__takes_the_words_of_the_command_line(name):
     words = {"channel": "markov:0.8", "tiers": "phones", "work": "proportional"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fl_edge_env import Scenario, physics
-from policies import UniD, UniS
-from policies.p2 import best_resources
+from policies import UniS
 
 
 def observe(scenario: Scenario, seed: int) -> dict[str, np.ndarray]:
@@ -34,12 +33,3 @@ def test_uni_s__spends_the_budget_within_its_range():
     np.testing.assert_allclose(expected[inside], budget[inside], rtol=1e-12)
     assert np.all((expected <= budget)[decision.f == scenario.f_max])
     assert np.all((expected >= budget)[decision.f == scenario.f_min])
-
-
-def test_uni_d__has_the_best_resources_at_uniform_sampling():
-    scenario = Scenario.cifar10(p_max=2.0, capacitance=2e-27)
-    observation = observe(scenario, 0)
-    decision = UniD(scenario).decide(observation)
-    np.testing.assert_array_equal(decision.q, 1 / scenario.num_devices)
-    best = best_resources(*observation.values(), decision.q, scenario)
-    np.testing.assert_array_equal((decision.f, decision.p), best)

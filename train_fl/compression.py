@@ -178,10 +178,11 @@ def load_compressor(name: str) -> Compressor:
             f"my_file.py:MyCompressor, got {name!r}: qsgd and topk belong to the scenario"
         )
 
-    def fits(value: object) -> bool:
-        return isinstance(value, type) and issubclass(value, Compressor) and value is not Compressor
-
-    kind = load_reference(name, kind="subclass of Compressor", fits=fits)
+    kind = load_reference(
+        name,
+        kind="subclass of Compressor",
+        fits=lambda value: isinstance(value, type) and Compressor in value.__mro__[1:],
+    )
     with user_errors(name):
         return kind()
 

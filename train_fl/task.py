@@ -314,11 +314,7 @@ def make_task(
         )
     num_devices = positive_integer("num_devices", num_devices)
     server = make_server_optimizer(server, training)
-    if isinstance(model, str) and is_reference(model):
-        kind = "class or function that makes a network"
-        model = load_reference(model, kind=kind, fits=callable)
-    elif isinstance(model, str):
-        one_of("model", model, list(MODELS))
+    model = _found_model(model)
     upload = training.upload
     if upload is not None:
         one_of("upload", upload, list(MODELS))
@@ -346,6 +342,13 @@ def make_task(
     check_maker(make_model, dataset.train_inputs[:2], classes)
     dataset.check_augment()
     return task
+
+
+def _found_model(model: Any) -> Any:
+    """The name of a network of FLEdge, or a function that makes one, loaded if it has a file."""
+    if isinstance(model, str) and is_reference(model):
+        return load_reference(model, kind="class or function that makes a network", fits=callable)
+    return one_of("model", model, list(MODELS)) if isinstance(model, str) else model
 
 
 def _shown(value: Any) -> str:

@@ -243,8 +243,7 @@ def _draw_gains(scenario: Scenario, rng: Generator, rounds: int) -> tuple[FloatA
     # A recording begins anywhere.
     starts = rng.integers(_STARTS, size=rounds).tolist()
     pairs = [scenario.channel.draw(rng, 2, scenario.num_devices, first_round=k) for k in starts]
-    known, gains = np.stack(pairs, axis=1)
-    return known, gains
+    return tuple(np.stack(pairs, axis=1))
 
 
 def _common_price(

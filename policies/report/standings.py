@@ -74,7 +74,7 @@ def standings(comparison: Comparison) -> pd.DataFrame:
         intervals = {column: mean_interval(own[column]) for column in _MEASURES if column in own}
         intervals["longer_than_leader"] = _paired(own[time], runs[names[0]][time])
         if name in found:
-            intervals["rank"] = Interval(*found[name])
+            intervals["rank"] = Interval(*found[name])  # and the ranks that chance explains
         for column, interval in intervals.items():
             row |= zip(_columns(column), interval, strict=True)
         rows.append(row)

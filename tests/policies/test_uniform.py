@@ -1,4 +1,4 @@
-"""Uni-D and Uni-S against the conditions that define them."""
+"""Uni-S against the conditions that define it."""
 
 from __future__ import annotations
 

@@ -108,14 +108,7 @@ def _panels(
     if decision is not None and outcome is not None:
         f = decision.f / 1e9
         p = decision.p
-        if decision.bandwidth is not None:
-            label = "band b [kHz]"
-            selection = np.where(member, decision.bandwidth, 0.0) / 1e3
-        elif decision.q is None:
-            label = "chosen"
-            selection = member.astype(np.float64)
-        else:
-            selection = decision.q if outcome.q is None else outcome.q
+        label, selection = _selection(decision, outcome, member)
     return [
         _Panel("gain h", observation["channel_gain"], most, least, "log"),
         _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
@@ -123,6 +116,15 @@ def _panels(
         _Panel("CPU f [GHz]", f, 1.05 * float(scenario.f_max.max()) / 1e9),
         _Panel("power p [W]", p, 1.05 * float(scenario.p_max.max())),
     ]
+
+
+def _selection(decision: Allocation, outcome: Round, member: BoolArray) -> tuple[str, FloatArray]:
+    """The name and the values of the panel that shows how devices were selected."""
+    if decision.q is not None:
+        return "sampling q", decision.q if outcome.q is None else outcome.q
+    if decision.bandwidth is not None:
+        return "band b [kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
+    return "chosen", member.astype(np.float64)
 
 
 def _round_up(largest: float) -> float:

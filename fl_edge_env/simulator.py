@@ -50,17 +50,20 @@ class Simulator:
         self._rows = tuple(np.indices(batch)[..., None])
         self._streams = [Streams(scenario) for _ in self._indices]
         ahead = min(_BLOCK_NUMBERS, _AHEAD_NUMBERS // (num_envs or 1))
-        # Room for random numbers drawn ahead: for a few rounds of all systems.
-        rounds = max(1, min(scenario.num_rounds + 1, ahead // numbers))
-        block = (rounds, *devices)
+        self._make_blocks(max(1, min(scenario.num_rounds + 1, ahead // numbers)), batch)
+        # Without full CSI: the gains the server knows, and their age in rounds.
+        self._known_gain = np.ones(devices)
+        self._age = np.ones(devices) if scenario.csi == "participants" else None
+
+    def _make_blocks(self, rounds: int, batch: tuple[int, ...]) -> None:
+        """Make room for random numbers drawn ahead: for a few rounds of all systems."""
+        scenario = self.scenario
+        block = (rounds, *batch, scenario.num_devices)
         self._block_gains = np.ones(block)
         self._block_draws = np.zeros((rounds, *batch, scenario.cohort_size))
         self._block_available = np.ones(block, np.bool_) if scenario.drops_out else None
         self._block_uploads = np.zeros(block) if scenario.upload_failure > 0 else None
         self._position = 0
-        # Without full CSI: the gains the server knows, and their age in rounds.
-        self._known_gain = np.ones(devices)
-        self._age = np.ones(devices) if scenario.csi == "participants" else None
 
     @property
     def channel_gain(self) -> FloatArray:

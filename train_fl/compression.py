@@ -224,22 +224,26 @@ def upload_bytes(compressor: Compressor, shapes: Sequence[Shape]) -> int:
         )
     with user_errors(name):
         decoded = [compressor.decode(data, shapes) for data in (first, again)]
-    parts = decoded[0]
-    if not isinstance(parts, list) or len(parts) != len(shapes):
-        raise ValueError(f"{name} must decode to a list of {len(shapes)} arrays, got {parts!r}")
-    for part, shape in zip(parts, shapes, strict=True):
-        kind = getattr(part, "dtype", type(part).__name__)
-        if np.shape(part) != shape or kind != np.float32 or not np.isfinite(part).all():
-            raise ValueError(
-                f"{name} must decode to finite float32 of shape {shape}, got {kind} of shape "
-                f"{np.shape(part)}"
-            )
+    _check_decoded(name, decoded[0], shapes)
     if not all(map(np.array_equal, *decoded)):
         raise ValueError(
             f"{name} gives different results for the same update and stream: it must draw only "
             "from the rng that encode is given, and keep no state"
         )
     return len(first)
+
+
+def _check_decoded(name: str, decoded: Any, shapes: Sequence[Shape]) -> None:
+    """Raise `ValueError` unless these are finite float32 arrays of the shapes."""
+    if not isinstance(decoded, list) or len(decoded) != len(shapes):
+        raise ValueError(f"{name} must decode to a list of {len(shapes)} arrays, got {decoded!r}")
+    for part, shape in zip(decoded, shapes, strict=True):
+        kind = getattr(part, "dtype", type(part).__name__)
+        if np.shape(part) != shape or kind != np.float32 or not np.isfinite(part).all():
+            raise ValueError(
+                f"{name} must decode to finite float32 of shape {shape}, got {kind} of shape "
+                f"{np.shape(part)}"
+            )
 
 
 def _flat(update: Update) -> Float32Array:

@@ -126,14 +126,7 @@ class TrainingWrapper(
             self, _disable_deepcopy=True, task=task, **reports, **options
         )
         gym.Wrapper.__init__(self, env)
-        base = env.unwrapped
-        if not isinstance(base, FLEdgeEnv):
-            raise ValueError(f"env must be an FLEdge environment, got {base!r}")
-        if env.has_wrapper_attr("task"):
-            raise ValueError(
-                f"env must not train already, got {env}: wrap its unwrapped environment"
-            )
-        self._base = base
+        self._base = _base_env(env)
         if not isinstance(task, Task):
             raise ValueError(
                 f"task must be a Task, got {task!r}: use make_task, for example "
@@ -390,6 +383,16 @@ class TrainingWrapper(
             return {}
         gradients = (self._trainer.gradient(received, *self._data[n]) for n in devices)
         return {"gradient_distance": self._distances.update(devices, gradients)}
+
+
+def _base_env(env: gym.Env[Any, Any]) -> FLEdgeEnv:
+    """The environment inside the wrappers; `ValueError` if it is none or already trains."""
+    base = env.unwrapped
+    if not isinstance(base, FLEdgeEnv):
+        raise ValueError(f"env must be an FLEdge environment, got {base!r}")
+    if env.has_wrapper_attr("task"):
+        raise ValueError(f"env must not train already, got {env}: wrap its unwrapped environment")
+    return base
 
 
 def device_accuracy(

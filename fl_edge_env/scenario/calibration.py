@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 from fl_edge_env import lyapunov, physics
-from fl_edge_env.typing import System
+from fl_edge_env.typing import FloatArray, System
 
 # RMS of the excess a0 over RMS of the budgets, below which calibrating V raises a warning; the
 # presets have 0.2 and more.
@@ -37,16 +37,7 @@ def calibrate(system: System, *, lambda_: float | None, V: float | None) -> tupl
             excess_0 = lyapunov.energy_excess(participation, device_energy, system)
             square = float(np.mean(excess_0**2))
             V = system.nu * square / (time_0 + lambda_ * error_0)
-            # If the nominal point just meets the budget, V and the weight of time vanish.
-            excess = float(np.sqrt(square))
-            scale = float(np.sqrt(np.mean(system.energy_budget_j**2)))
-            if excess < _LEAST_EXCESS * scale:
-                warnings.warn(
-                    f"at mid-range f and p the expected energy is within {excess:.3g} J of the "
-                    f"budget of {scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so "
-                    "small that policies hardly value time; give V directly, or another budget",
-                    stacklevel=2,
-                )
+            _warn_of_collapse(V, float(np.sqrt(square)), system.energy_budget_j)
         _warn_of_budget(system)
         _warn_of_deadline(system)
     if not (lambda_ < math.inf and 0 < V < math.inf):
@@ -69,6 +60,22 @@ def check_finite(system: System, least_gain: float) -> None:
                 f"the fields give {what} of {values.max()} for a device in a round, which must be "
                 "finite: choose less extreme values"
             )
+
+
+def _warn_of_collapse(V: float, excess: float, budget: FloatArray) -> None:
+    """Warn if the paper's calibration of V breaks down.
+
+    V0 is proportional to the squared energy excess at the nominal point. If this point just meets
+    the budget, V vanishes, and with it the weight of time against energy.
+    """
+    scale = float(np.sqrt(np.mean(budget**2)))
+    if excess < _LEAST_EXCESS * scale:
+        warnings.warn(
+            f"at mid-range f and p the expected energy is within {excess:.3g} J of the budget of "
+            f"{scale:.3g} J: the paper's calibration gives V = {V:.3g} J^2/s, so small that "
+            "policies hardly value time; give V directly, or another budget",
+            stacklevel=2,
+        )
 
 
 def _warn_of_budget(system: System) -> None:

@@ -107,14 +107,7 @@ def save_figure(
         parts = list(figure.subfigures(rows, squeeze=False).flat) if rows_apart else [figure]
         places = [part.subplots(rows // len(parts), columns, squeeze=False) for part in parts]
         for row, axes_row in zip(grid, np.concatenate(places), strict=True):
-            for panel, axes in zip_longest(row, axes_row):
-                if panel is None:
-                    axes.set_axis_off()
-                    continue
-                panel(axes)
-                for axis in (axes.xaxis, axes.yaxis):
-                    if isinstance(axis.get_major_locator(), ticker.AutoLocator):
-                        axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
+            _draw_row(row, axes_row)
         for part in parts:
             _legend(part, figure)
         for path in paths:
@@ -122,6 +115,18 @@ def save_figure(
             metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, dpi=200, metadata=metadata)
+
+
+def _draw_row(row: Sequence[Panel], places: Sequence[Axes]) -> None:
+    """Draw panels at the first places, and leave the others empty."""
+    for panel, axes in zip_longest(row, places):
+        if panel is None:
+            axes.set_axis_off()
+            continue
+        panel(axes)
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_locator(), ticker.AutoLocator):
+                axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
 def _legend(part: Figure | SubFigure, figure: Figure) -> None:

@@ -63,7 +63,10 @@ class Quickest(Selector):
             scenario.channel.sample(rng, rounds, scenario.num_devices), axis=0, overwrite_input=True
         )
         self._typical_time = physics.time_and_energy(gain, *self.resources(gain), scenario)[0]
-        # Split the devices, sorted by typical time, into groups of about equal targets.
+        self._form_groups(groups)
+
+    def _form_groups(self, groups: int) -> None:
+        """Split the devices, sorted by typical time, into groups of about equal targets."""
         self._order = np.argsort(self._typical_time, kind="stable")
         ordered = self._target[self._order]
         # The midpoint of a device's target in the cumulative sum gives its group; none is empty.

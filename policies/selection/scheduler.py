@@ -118,13 +118,17 @@ class Scheduler(Policy):
         named = Allocation(f, p, cohort=chosen).of_shape(gain.shape).validate(scenario)
         if self.selector.resources is None:
             f, p, *parts = self._resources(gain, queue, scenario, named.participates)
-        fields: dict[str, Any] = {"bandwidth": parts[0]} if parts else {}
+        return Allocation(f, p, cohort=chosen, **self._further(named, parts))
+
+    def _further(self, chosen: Allocation, bandwidth: list[FloatArray]) -> dict[str, Any]:
+        """The further fields of a chosen decision, if the rule or the selector gives any."""
+        fields: dict[str, Any] = {"bandwidth": bandwidth[0]} if bandwidth else {}
         if self.selector.first is not None:
-            number = np.count_nonzero(named.participates, axis=-1)
+            number = np.count_nonzero(chosen.participates, axis=-1)
             fields["first"] = np.minimum(self.selector.first, number)
         if self.selector.weights is not None:
-            fields["weights"] = self.selector.weights[named.cohort]
-        return Allocation(f, p, cohort=chosen, **fields)
+            fields["weights"] = self.selector.weights[chosen.cohort]
+        return fields
 
     def _draw(self) -> FloatArray:
         """Random numbers for the coming round, shape (N,) or (B, N); each round has a stream."""

@@ -123,12 +123,16 @@ def _verdicts(
             yield replace(verdict, reason=why)
             continue
         ratio = relative_interval(group[time], reference)
-        # The rank among rivals, and the first and last rank if intervals that overlap tie.
-        ahead = sum(rival.mean < ratio.mean for rival in rivals)
-        first = sum(rival.high < ratio.low for rival in rivals)
-        last = len(rivals) - sum(rival.low > ratio.high for rival in rivals)
-        place = (ahead + 1, first + 1, last + 1) if status == OK else None
+        place = _place(ratio, rivals) if status == OK else None
         yield replace(verdict, ratio=ratio, place=place)
+
+
+def _place(ratio: Interval, rivals: Sequence[Interval]) -> tuple[int, int, int]:
+    """The rank among rivals, and the first and last rank if intervals that overlap tie."""
+    ahead = sum(rival.mean < ratio.mean for rival in rivals)
+    first = sum(rival.high < ratio.low for rival in rivals)
+    last = len(rivals) - sum(rival.low > ratio.high for rival in rivals)
+    return ahead + 1, first + 1, last + 1
 
 
 def _reached(*times: pd.Series) -> bool:

@@ -100,8 +100,8 @@ def _panels(
 ) -> list[_Panel]:
     """Panels from top to bottom; their number is fixed, so that a video does not jump."""
     # The bounds of some channels are far from the gains that occur.
-    least = max(scenario.channel.gain_min, 1e-2 * float(scenario.mean_gain.min())) / 1.5
-    most = min(scenario.channel.gain_max, 10.0 * float(scenario.mean_gain.max()))
+    least = max(scenario.channel.gain_min, 1e-2 * scenario.mean_gain.min()) / 1.5
+    most = min(scenario.channel.gain_max, 10.0 * scenario.mean_gain.max())
     queue = observation["queue"]
     label = "sampling q"
     f, p, selection = np.zeros((3, scenario.num_devices))
@@ -113,8 +113,8 @@ def _panels(
         _Panel("gain h", observation["channel_gain"], most, least, "log"),
         _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
         _Panel(label, selection, _round_up(max(selection.max(), 1 / scenario.num_devices))),
-        _Panel("CPU f [GHz]", f, 1.05 * float(scenario.f_max.max()) / 1e9),
-        _Panel("power p [W]", p, 1.05 * float(scenario.p_max.max())),
+        _Panel("CPU f [GHz]", f, 1.05 * scenario.f_max.max() / 1e9),
+        _Panel("power p [W]", p, 1.05 * scenario.p_max.max()),
     ]
 
 

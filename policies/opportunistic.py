@@ -166,7 +166,7 @@ def participation_jump(prices: DualPrices, scenario: Scenario) -> float:
     device's participations in an episode. Larger steps lengthen a run. With smaller ones, devices
     lack nearly as much as in a lottery.
     """
-    participations = scenario.num_rounds * float(np.mean(participation_target(scenario)))
+    participations = scenario.num_rounds * np.mean(participation_target(scenario))
     price = float(np.mean(np.abs(prices.participation)))
     fraction = _PARTIAL_JUMP if scenario.csi == "participants" else _JUMP
     return fraction * price / math.sqrt(participations)

@@ -299,10 +299,17 @@ class TrainingWrapper(
         """
         updates = self._parameters.new_zeros((self.scenario.cohort_size, len(self._parameters)))
         losses = np.empty(len(devices))
+        uploads = self._uploads
         for index, device in enumerate(devices):
             updates[index], losses[index] = self._train(device, number - 1, received)
-            if torch.isfinite(updates[index]).all():
-                self._upload(updates[index], device, number)
+            if uploads.compressor is None or not torch.isfinite(updates[index]).all():
+                continue
+            rng = self._seeds.upload(number - 1, device)
+            left = self._left[device] if uploads.remembers else None
+            data, left = uploads.sent(updates[index].cpu().numpy(), left, rng)
+            if left is not None:
+                self._left[device] = left
+            updates[index] = torch.from_numpy(uploads.decoded(data))
         return updates, losses
 
     def _train(self, device: int, completed_rounds: int, received: Tensor) -> tuple[Tensor, float]:
@@ -322,18 +329,6 @@ class TrainingWrapper(
         rng = self._seeds.broadcast(number - 1)
         sent = self._broadcast.encoded(_to_numpy(self._parameters), rng)
         return torch.from_numpy(self._broadcast.decoded(sent)).to(self._device)
-
-    def _upload(self, update: Tensor, device: int, number: int) -> None:
-        """Replace an update, in place, by the one that the server receives."""
-        uploads = self._uploads
-        if uploads.compressor is None:
-            return
-        rng = self._seeds.upload(number - 1, device)
-        left = self._left[device] if uploads.remembers else None
-        data, left = uploads.sent(update.cpu().numpy(), left, rng)
-        if left is not None:
-            self._left[device] = left
-        update.copy_(torch.from_numpy(uploads.decoded(data)))
 
     def _skip_non_finite(self, reports: dict[str, FloatArray], number: int) -> BoolArray:
         """Mask of devices with a report that is not finite, (N,); sets their reports to zero."""

@@ -168,9 +168,9 @@ def _above(values: pd.Series, least: pd.Series) -> FloatArray:
 
 def _mean(values: pd.Series) -> float:
     """NumPy's mean; the last digit of pandas' depends on other groups."""
-    return float(np.mean(values.to_numpy()))
+    return values.to_numpy().mean()
 
 
 def _sum(values: pd.Series) -> float:
     """NumPy's sum, as `_mean`."""
-    return float(np.sum(values.to_numpy()))
+    return values.to_numpy().sum()

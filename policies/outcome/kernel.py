@@ -11,14 +11,13 @@ from fl_edge_env.typing import BoolArray, FloatArray
 from policies.outcome.search import (
     RENEWED,
     START,
-    Problem,
     best_deadline,
     new_problem,
     search,
     select,
     start,
 )
-from policies.solvers.compiled import compiled, entry
+from policies.solvers.compiled import entry
 from policies.solvers.device import (
     FIRST,
     LEAST,
@@ -56,23 +55,6 @@ class Decisions(NamedTuple):
     lower: FloatArray  # (B,)
 
 
-@compiled
-def _admit(row: int, options: Options, problem: Problem) -> float:
-    """Write which devices may participate; return their deadline, infinity if none meets it."""
-    t = problem.t
-    latest = options.latest
-    reach = math.inf
-    for n in range(t.shape[1]):
-        t[PARTICIPATION, n] = options.participation[row, n]
-        t[FIRST, n] = t[LEAST, n] if options.available[row, n] else math.inf
-        if t[FIRST, n] <= latest:
-            reach = latest
-    for n in range(t.shape[1]):
-        if t[FIRST, n] > reach:
-            t[FIRST, n] = math.inf
-    return reach
-
-
 @entry
 def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: Decisions) -> None:
     """Solve the problem of each round, or only bound its optimal value.
@@ -90,7 +72,15 @@ def solve_rows(begin: int, end: int, rounds: Rounds, options: Options, results: 
     for row in range(begin, end):
         begin_round(rounds.gain[row], rounds.queue[row], t)
         begin_deadlines(t)
-        reach = _admit(row, options, problem)
+        reach = math.inf  # the deadline, unless no device meets it
+        for n in range(num_devices):
+            t[PARTICIPATION, n] = options.participation[row, n]
+            t[FIRST, n] = t[LEAST, n] if options.available[row, n] else math.inf
+            if t[FIRST, n] <= options.latest:
+                reach = options.latest
+        for n in range(num_devices):
+            if t[FIRST, n] > reach:
+                t[FIRST, n] = math.inf
         if options.bound_only and reach > options.latest:
             lower[row] = math.inf
             continue

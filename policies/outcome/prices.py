@@ -14,7 +14,7 @@ rounds that are drawn from the channel finds the best prices.
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -127,7 +127,7 @@ def _ascend(scenario: Scenario) -> DualPrices:
     # The level fills the cohorts; a higher level would only cost precision.
     level = 2.0 * float(np.median(time))
     # Far above any useful price of energy; reached only if the budgets cannot be met.
-    most = 1e3 * level / float(np.median(energy))
+    most = 1e3 * level / np.median(energy)
     m = np.full(scenario.num_devices, _common_price(scenario, rng, energy, level, most))
     level = play_sample(scenario, rng, m, level + m * energy).time
     u = m * (energy - allowed) + _head_start(scenario, rng, target, groups)
@@ -212,7 +212,12 @@ def _sample_size(scenario: Scenario) -> int:
 def play_sample(scenario: Scenario, rng: Generator, m: FloatArray, z: FloatArray) -> Sample:
     """Means over rounds that are drawn from the channel and solved at given prices."""
     rounds = _sample_size(scenario)
-    known, gains = _draw_gains(scenario, rng, rounds)
+    if scenario.csi != "delayed":
+        known = gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
+    else:  # a recording begins anywhere
+        draw = partial(scenario.channel.draw, rng, 2, scenario.num_devices)
+        starts = rng.integers(_STARTS, size=rounds).tolist()
+        known, gains = np.stack([draw(first_round=start) for start in starts], axis=1)
     available = None
     if scenario.drops_out:
         available = draw_available(rng, rounds, scenario.availability)
@@ -229,33 +234,22 @@ def play_sample(scenario: Scenario, rng: Generator, m: FloatArray, z: FloatArray
     time, energy = physics.time_and_energy(gains, solution.f, solution.p, scenario)
     longest = np.where(solution.participates, time, 0.0).max(axis=1)
     return Sample(
-        float(np.minimum(longest, scenario.deadline_s).mean()),
+        np.minimum(longest, scenario.deadline_s).mean(),
         solution.participates.mean(axis=0),
         np.where(solution.participates, energy, 0.0).mean(axis=0),
     )
-
-
-def _draw_gains(scenario: Scenario, rng: Generator, rounds: int) -> tuple[FloatArray, FloatArray]:
-    """Independent gains as the server knows them, and as they are, (rounds, N) each."""
-    if scenario.csi != "delayed":
-        gains = scenario.channel.sample(rng, rounds, scenario.num_devices)
-        return gains, gains
-    # A recording begins anywhere.
-    starts = rng.integers(_STARTS, size=rounds).tolist()
-    pairs = [scenario.channel.draw(rng, 2, scenario.num_devices, first_round=k) for k in starts]
-    return tuple(np.stack(pairs, axis=1))
 
 
 def _common_price(
     scenario: Scenario, rng: Generator, energy: FloatArray, level: float, most: float
 ) -> float:
     """The common price of energy at which all devices together meet their budgets [s/J]."""
-    budget = float(np.sum(scenario.energy_budget_j))
-    target = float(np.sum(lyapunov.participation_target(scenario)))
+    budget = np.sum(scenario.energy_budget_j)
+    target = np.sum(lyapunov.participation_target(scenario))
     low = 1e-7 * most
     high = 0.1 * most
     while high > 1.01 * low:
-        middle = float(np.sqrt(low * high))
+        middle = np.sqrt(low * high)
         m = np.full(scenario.num_devices, middle)
         sample = play_sample(scenario, rng, m, level + m * energy)
         spent = np.sum(sample.energy) / np.sum(sample.participation)  # per participation

@@ -269,7 +269,7 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
         goal = f"Time to {100 * comparison.target:g} % test accuracy"
     else:
         priced = "priced_time"
-    unit, length = time_unit(float(summary[time].max()))
+    unit, length = time_unit(summary[time].max())
     chosen = looks(list(runs))
     dots = []
     for name in ranked(summary):
@@ -287,7 +287,7 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
 
 def _mean(times: pd.Series) -> tuple[Interval | None, str]:
     """The mean over seeds, with an interval if they are many, or a note on missed targets."""
-    missed = int(times.isna().sum())
+    missed = times.isna().sum()
     if missed:
         return None, f"target missed in {missed} of {len(times)} runs"
     interval = mean_interval(times)
@@ -298,7 +298,7 @@ def _mean(times: pd.Series) -> tuple[Interval | None, str]:
 
 def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | None = None) -> None:
     """Mean test accuracy over simulated time, until all runs have reached the target."""
-    end = float(rounds["elapsed_time"].max())
+    end = rounds["elapsed_time"].max()
     if target is not None:  # soon after the last run has reached it
         reached = rounds[rounds["test_accuracy"] >= target].groupby(["policy", "seed"])
         if reached.ngroups == rounds.groupby(["policy", "seed"]).ngroups:
@@ -310,7 +310,7 @@ def draw_accuracy_over_time(axes: Axes, rounds: pd.DataFrame, target: float | No
         style["label"] = None
         axes.plot(x, y, **style)
         last = min(x[-1], end / length)
-        ends.append((float(np.interp(last, x, y)), last, style, runs))
+        ends.append((np.interp(last, x, y), last, style, runs))
     _frame_accuracy(axes, target, "time", f"time [{unit}]")
     axes.set_xlim(0, end / length)
     _label_ends(axes, ends)

@@ -37,9 +37,9 @@ def ranked(summary: pd.DataFrame) -> list[str]:
     rank = {}
     for name, group in by_policy(summary):
         time = group[ranking_column(summary)]
-        missed = int(time.isna().sum())
+        missed = time.isna().sum()
         time = group["priced_time"] if missed else time
-        rank[name] = (not is_ok(group), missed, float(time.mean()))
+        rank[name] = (not is_ok(group), missed, time.mean())
     return sorted(rank, key=lambda name: rank[name])
 
 

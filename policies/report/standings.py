@@ -70,7 +70,7 @@ def standings(comparison: Comparison) -> pd.DataFrame:
         row = {"scheduler": name, "seeds": len(own)}
         row |= {column: own[column].iloc[0] for column in ("status", "status_reason")}
         if "time_to_target" in own:
-            row["reached"] = int(own["time_to_target"].notna().sum())
+            row["reached"] = own["time_to_target"].notna().sum()
         intervals = {column: mean_interval(own[column]) for column in _MEASURES if column in own}
         intervals["longer_than_leader"] = _paired(own[time], runs[names[0]][time])
         if name in found:
@@ -131,16 +131,15 @@ def _dots(comparison: Comparison, order: Sequence[str]) -> tuple[str, list[Dot]]
         if policy in reached:
             longer = _paired(runs[policy][time], runs[reached[0]][time])
             ratio = Interval(*np.add(longer, 1))
-            faults = str(runs[policy]["status"].iloc[0]).split(", ")
+            faults = runs[policy]["status"].iloc[0].split(", ")
             marks = [Mark(*_STATUS_LOOKS[fault], fault) for fault in faults]
             dots.append(Dot(policy, ratio, "", marks, is_ok(runs[policy])))
         else:
             dots.append(
                 Dot(policy, None, "target missed in a run" if policy in runs else "not run")
             )
-    measure = (
-        "priced time" if comparison.target is None else f"priced, to {100 * comparison.target:g} %"
-    )
+    target = comparison.target
+    measure = "priced time" if target is None else f"priced, to {100 * target:g} %"
     return f"{measure} / {[*reached, _REFERENCE][0]}'s", dots
 
 

@@ -181,17 +181,6 @@ def best_at(price: float, n: int, t: FloatArray) -> tuple[float, float, float, f
 
 
 @compiled
-def _most_rate(n: int, t: FloatArray) -> float:
-    """Energy saved by one more second than the least time."""
-    rate = 0.0
-    if t[F_MIN, n] < t[F_MAX, n]:
-        rate = t[CAPACITANCE, n] * t[F_MAX, n] ** 3
-    if t[P_MIN, n] < t[P_MAX, n]:
-        rate = max(rate, t[RATE_MAX, n])
-    return rate
-
-
-@compiled
 def on_time(
     deadline: float, start: float, n: int, t: FloatArray
 ) -> tuple[float, float, float, float]:
@@ -220,7 +209,10 @@ def on_time(
     p_min = t[P_MIN, n]
     p_max = t[P_MAX, n]
     if deadline <= t[LEAST, n]:
-        return f_max, p_max, _most_rate(n, t), 0.0
+        rate = alpha * f_max**3 if f_min < f_max else 0.0
+        if p_min < p_max:
+            rate = max(rate, t[RATE_MAX, n])
+        return f_max, p_max, rate, 0.0
     both = deadline - t[WAITING, n]  # time to compute and upload
     if cycles / f_min + upload / t[LOG_MIN, n] <= both:
         return f_min, p_min, 0.0, 0.0

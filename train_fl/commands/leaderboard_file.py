@@ -41,7 +41,13 @@ _OPTIONS = {
     }
     for group, options in _GROUPS.items()
 }
-SETTING_KEYS = {**_OPTIONS["system"], **_OPTIONS["policy"], **_OPTIONS["training"], **FIELDS}
+SETTING_KEYS: dict[str, Any] = {
+    **_OPTIONS["system"],
+    **_OPTIONS["policy"],
+    **_OPTIONS["training"],
+    **FIELDS,
+    "channel": str | dict,  # a table has the channel's parameters
+}
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,7 @@ def _draw_status(place: int, axes: Axes) -> None:
     for status, lack, excess in stored.loc[system, ["status", "lack", "excess"]].itertuples(False):
         _dot(axes, [100 * lack], 100 * excess, "black", status)
     fair = np.full((1, 1), 1000 / 60)
-    even = DeviceAccounts(fair, fair, fair, fair, np.full((1, 1), 1000.0), fair[0])
+    even = DeviceAccounts(fair, fair, fair, fair, np.full((1, 1), 1000.0), fair[0], 0 * fair[0])
     most_lack, most_excess = most_in_a_run(Lottery.like(even))
     axes.axvline(100 * most_lack, color="0.6", linestyle="--")
     axes.axhline(100 * most_excess, color="0.6", linestyle="--")

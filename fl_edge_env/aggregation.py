@@ -40,6 +40,12 @@ def in_time(info: Info) -> BoolArray:
     return took_part & ~info["late"] if "late" in info else took_part
 
 
+def surplus(info: Info, scenario: Scenario) -> IntArray:
+    """Number of devices in a round's cohort beyond K, shape (...)."""
+    named = np.count_nonzero(info["cohort"] >= 0, axis=-1)
+    return np.maximum(named - scenario.cohort_size, 0)
+
+
 def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contributions:
     """Return the contributions of a round, for a single system or a batch.
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_edge_env import Allocation, Scenario, Simulator
-from fl_edge_env.aggregation import in_time
+from fl_edge_env.aggregation import in_time, surplus
 from fl_edge_env.checks import integer_at_least, natural_number
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.streams import episode_gains, episode_states
@@ -199,12 +199,14 @@ def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatA
     """Cost of a round to a user [s]: its time, and its energy and participation at their prices.
 
     It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a
-    device that participates in time and 0 otherwise, and rho is its participation target. `info` is
-    the info of a step, with `round_time` and `energy_spent`.
+    device that participates in time and 0 otherwise, and rho is its participation target. It is
+    NaN if more than K devices take part, as the prices are those of K slots. `info` is the info of
+    a step, with `round_time`, `energy_spent` and `cohort`.
     """
     energy = np.sum(prices.energy * (info["energy_spent"] - scenario.energy_budget_j), axis=-1)
     missing = participation_target(scenario) - in_time(info)
-    return info["round_time"] + energy + np.sum(prices.participation * missing, axis=-1)
+    worth = np.sum(prices.participation * missing, axis=-1)
+    return np.where(surplus(info, scenario) > 0, np.nan, info["round_time"] + energy + worth)
 
 
 def price_round(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env import Allocation, Scenario
-from fl_edge_env.aggregation import contributions, in_time
+from fl_edge_env.aggregation import contributions, in_time, surplus
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import BoolArray, FloatArray, Info, Observed
 
@@ -42,6 +42,8 @@ class DeviceAccounts(NamedTuple):
     filled : ndarray, shape (S,)
         Number of devices and draws of the cohorts that are in time, over the lottery's participants
         in each round, at most 1.
+    surplus : ndarray, shape (S,)
+        Most devices beyond K in a round; the environments allow none.
     """
 
     energy: FloatArray
@@ -50,6 +52,7 @@ class DeviceAccounts(NamedTuple):
     drawn: FloatArray
     rounds: FloatArray
     filled: FloatArray
+    surplus: FloatArray
 
     def lack(self) -> FloatArray:
         """The mean over devices of what they lack of their fair participation, (S,)."""
@@ -88,6 +91,7 @@ class _Sums:
     """Sums over the rounds so far, for each run and device, shape (S, N), if no other is given."""
 
     filled: FloatArray  # fractions of the slots, (S,)
+    surplus: FloatArray  # the most devices beyond K, no sum, (S,)
     expected: FloatArray  # energy [J]
     spent: FloatArray  # energy [J]
     participations: FloatArray
@@ -102,7 +106,7 @@ class _Sums:
     @classmethod
     def zero(cls, runs: int, devices: int) -> _Sums:
         """Sums before the first round."""
-        return cls(np.zeros(runs), *np.zeros((9, runs, devices)))
+        return cls(*np.zeros((2, runs)), *np.zeros((9, runs, devices)))
 
 
 class Recorder:
@@ -139,6 +143,7 @@ class Recorder:
         self._sums.participations += done
         self._sums.expected += info["energy_expected"]
         self._sums.spent += info["energy_spent"]
+        self._sums.surplus = np.maximum(self._sums.surplus, surplus(info, self._scenario))
         self._count_shares(decision, info, weight, done, slots)
         values: dict[str, Any] = {name: info.get(name, math.nan) for name in _SCALARS}
         values["reward"] = reward
@@ -254,6 +259,7 @@ class Recorder:
             drawn=self._sums.drawn,
             rounds=self._sums.rounds,
             filled=self._sums.filled / self.num_rounds,
+            surplus=self._sums.surplus,
         )
 
     def record(self) -> Record:

@@ -15,6 +15,7 @@ from fl_edge_env.typing import BoolArray, FloatArray
 from policies.benchmark.records import DeviceAccounts, over_fair
 
 OK = "ok"
+TOO_MANY = "too many"
 OVER_BUDGET = "over budget"
 LEAVES_OUT = "leaves out"
 OVERWEIGHTS = "overweights"
@@ -116,6 +117,9 @@ def judge(accounts: DeviceAccounts, weight: float) -> Status:
     least = over_fair(accounts.participation.sum(axis=0), accounts.fair.sum(axis=0)).min()
     filled = accounts.filled.mean()
     faults = {}
+    surplus = accounts.surplus.max()
+    if surplus:
+        faults[TOO_MANY] = f"a round has {surplus:.0f} devices more than K, so it has no price"
     if excess > most_excess:
         what = f"devices exceed their budgets by {_percent(excess)} in a run"
         faults[OVER_BUDGET] = f"{what}, above {_percent(most_excess)}"

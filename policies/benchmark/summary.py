@@ -51,10 +51,10 @@ def summarise(
     pandas.DataFrame
         `policy` and `seed`. The outcome: `total_time` [s] and `priced_time` [s], which is the time
         plus what the policy overspends and leaves out at the setting's prices, minus what it saves,
-        see `policies.benchmark.bounds.priced_outcome`; with training `final_accuracy`,
-        `mean_device_accuracy` and `worst_tenth_accuracy` after the last round; with a target
-        accuracy `time_to_target` and `priced_time_to_target`, the same until it is first reached
-        [s], NaN if it is not.
+        see `policies.benchmark.bounds.priced_outcome`, NaN if more than K devices take part in a
+        round; with training `final_accuracy`, `mean_device_accuracy` and `worst_tenth_accuracy`
+        after the last round; with a target accuracy `time_to_target` and `priced_time_to_target`,
+        the same until it is first reached [s], NaN if it is not.
         The constraints: the policy's `status`, the same in all its rows, and the `status_reason`,
         empty if it is ok, see `policies.benchmark.status`; `lack`, what devices lack of their fair
         participation, on average over devices, and `excess`, what they spend beyond their budgets;

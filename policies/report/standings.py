@@ -17,7 +17,7 @@ import pandas as pd
 
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, mean_interval, relative_interval
-from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS
+from policies.benchmark.status import LEAVES_OUT, OK, OVER_BUDGET, OVERWEIGHTS, TOO_MANY
 from policies.report.figures import Dot, Mark, draw_dots, log_ticks, save_figure, wrapped
 from policies.report.ranking import by_seed, is_ok, ranked, ranked_overall, ranking_column, ranks
 
@@ -161,4 +161,5 @@ _STATUS_LOOKS = {
     OVER_BUDGET: ("#D55E00", "s"),
     LEAVES_OUT: ("#CC79A7", "^"),
     OVERWEIGHTS: ("#009E73", "D"),
+    TOO_MANY: ("#E69F00", "v"),
 }

@@ -236,12 +236,13 @@ def _columns(
     outcome = "outcome"
     constraints = "constraints"
     distance = "distance"
+    priced = _reached if "target" in ranks_by else three
     return [
         (outcome, "time to\n{goal}, {unit}", 14, "time_to_target", 1 / length, _reached),
         (outcome, "final\naccuracy, %", 8, "final_accuracy", 100, two),
         (outcome, "worst\ntenth, %", 5, "worst_tenth_accuracy", 100, two),
         (outcome, "total\ntime, {unit}", 12, "total_time", 1 / length, three),
-        (outcome, "priced\ntime, {unit}", 13, ranks_by, 1 / length, _reached),
+        (outcome, "priced\ntime, {unit}", 13, ranks_by, 1 / length, priced),
         (outcome, "{longer}\n{first}, %", 6, "longer", 100, two),
         (constraints, "\nstatus", 15, status, 1, lambda values: values.iloc[0] or OK),
         (constraints, "spent, %\nof budget", 7, "spent_ratio", 100, few),

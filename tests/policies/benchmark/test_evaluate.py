@@ -131,7 +131,7 @@ def test_summarise__accuracy_gap_is_of_rounds_until_the_target():
     ).assign(**dict.fromkeys(other.split(), 1.0))
     bounds = rounds.loc[:11, ["seed", "round"]].assign(bound=1.0, outcome_bound=[1, 2, 3, 4] * 3)
     ones = np.ones((3, 2))
-    accounts = DeviceAccounts(*[ones] * 5, ones[:, 0])
+    accounts = DeviceAccounts(*[ones] * 5, ones[:, 0], ones[:, 0])
     statuses = dict.fromkeys(needed, Status("ok", ""))
     table = summarise(rounds, dict.fromkeys(needed, accounts), statuses, 0.6, bounds)
     table = table.set_index("policy")

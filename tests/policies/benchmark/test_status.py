@@ -18,7 +18,7 @@ def accounts(
     """Runs of ten devices that keep to everything that is not given."""
     values = energy, share * np.ones(10) * fair, fair, fair, rounds
     each = (np.broadcast_to(value, (seeds, 10)) * 1.0 for value in values)
-    return DeviceAccounts(*each, np.full(seeds, filled))
+    return DeviceAccounts(*each, np.full(seeds, filled), np.zeros(seeds))
 
 
 def first(number: int, value: float, others: float = 1.0) -> np.ndarray:
@@ -61,7 +61,7 @@ def test_lottery__is_that_of_distinct_devices(data, cohort, rounds, availability
     share = drawn.sum(axis=1) / fair
     energy = (drawn * rng.exponential(size=drawn.shape)).sum(axis=1) / mean
     numbers = np.array([mean, mean, fair, mean, available.sum(axis=0)])
-    lottery = Lottery.like(DeviceAccounts(*numbers[:, None], mean))
+    lottery = Lottery.like(DeviceAccounts(*numbers[:, None], mean, 0 * mean))
     lack = np.maximum(1 - share, 0).mean()
     assert lottery.lack() == pytest.approx(lack, rel=0.03, abs=1e-9)
     assert lottery.excess() == pytest.approx(np.maximum(energy - 1, 0).mean(), rel=0.03)
@@ -134,6 +134,7 @@ def test_judge__has_few_false_alarms(devices, cohort, rounds, seeds):
     for _ in range(20):
         number = 1.0 * rng.multivariate_hypergeometric(turns, rounds * cohort, size=seeds)
         energy = rng.gamma(np.maximum(number, 1e-9) / 0.04, 0.04) / mean
-        fair = DeviceAccounts(energy, number, mean, mean, 0 * mean + rounds, np.ones(seeds))
+        lengths = 0 * mean + rounds
+        fair = DeviceAccounts(energy, number, mean, mean, lengths, np.ones(seeds), np.zeros(seeds))
         alarms += judge(fair, 1.0).name != "ok"
     assert alarms <= 1

@@ -12,13 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_edge_env import Allocation
-from policies import LROA, make_policy
+from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv
+from policies import LROA, Policy, check_policy, evaluate, make_policy
+from policies.benchmark.comparison import Comparison
+from policies.benchmark.runner import RunsFailedError
+from policies.report.tables import table_texts
 from policies.resources import static_resources
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedProx, Strategy
 
 from tests.support import ROOT
@@ -31,6 +34,7 @@ from tests.train_fl.grid import (  # noqa: F401
     flat,
     identity,
 )
+from train_fl import TrainingWrapper
 from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
 K = SCENARIO.cohort_size
@@ -139,18 +143,20 @@ LARGE = [[0, 2, 4, 5, 7], [], [0, 1, 3, 8, 9]]
 SMALL = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
 HARSH = {"upload_failure": 0.4, "deadline_s": 8.0, "availability": 0.8}
 SPLIT = {"cohort_size": 5, "noise_power_w": SCENARIO.noise_power_w * K / 5}
+ALONE = {"availability": 0.7}
 
 
 @pytest.mark.parametrize(
-    ("cohorts", "fields", "larger", "warned"),
+    ("cohorts", "fields", "larger", "warned", "losses"),
     [
-        (LARGE, {}, SPLIT, ["5 devices take part, so each has 1/5 of the band"]),
-        (LARGE, {"noise_density_w_hz": 1e-8}, {"cohort_size": 5}, ["5 devices take part"]),
-        (SMALL, HARSH, {}, []),
+        (LARGE, {}, SPLIT, ["5 devices take part, so each has 1/5 of the band"], set()),
+        (LARGE, {"noise_density_w_hz": 1e-8}, {"cohort_size": 5}, ["5 devices take part"], set()),
+        (SMALL, HARSH, {}, [], {"away", "failed", "late"}),
+        ([[3]] * 10, ALONE, {}, [], {"away"}),
     ],
-    ids=["power", "density", "harsh"],
+    ids=["power", "density", "harsh", "alone"],
 )
-def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned):
+def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned, losses):
     scenario = SCENARIO.replace(**fields)
     strategy = Fixed(*cohorts)
     grid = LocalGrid()
@@ -160,14 +166,21 @@ def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned):
         assert message in str(one.message)
     system = scenario.replace(**larger)
     observation, _ = (env := gym.make("FLEdge-v0", scenario=system)).reset(seed=3)
-    assert len(result.train_metrics_clientapp) == sum(map(bool, cohorts))
+    assert len(result.train_metrics_clientapp) == len(cohorts)
     lost = set()
+    elapsed = 0.0
     for number, metrics in result.train_metrics_clientapp.items():
         available = observation.get("available", np.ones(N))
         cohort = [n for n in cohorts[number - 1] if available[n]]
         lost |= {"away"} if len(cohort) < len(cohorts[number - 1]) else set()
         f, p = static_resources(observation["channel_gain"], observation["queue"], system)
-        observation, _, _, _, info = env.step(Allocation(f, p, cohort=cohort))
+        # A round without a cohort passes as any other does, but takes neither time nor energy.
+        played = cohort or np.flatnonzero(available)[:1]
+        observation, _, _, _, info = env.step(Allocation(f, p, cohort=played))
+        if not cohort:
+            info = {"round_time": 0.0, "energy_spent": np.zeros(N)}
+        elapsed += info["round_time"]
+        assert metrics["elapsed-time"] == pytest.approx(elapsed, rel=1e-9)
         assert metrics["round-time"] == pytest.approx(info["round_time"], rel=1e-9)
         assert metrics["energy-spent"] == pytest.approx(info["energy_spent"].sum(), rel=1e-9)
         failed, late = (np.flatnonzero(info.get(name, ())) for name in ("failed", "late"))
@@ -177,7 +190,53 @@ def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned):
         received = [n for n in sent if n not in late]
         assert strategy.seen[number - 1] == metrics["participants"] == received
         lost |= {name for name in ("failed", "late") if metrics[name]}
-    assert len(lost) == (3 if fields is HARSH else 0)
+    assert lost == losses
+
+
+class Crowd(Policy):
+    """Chooses more devices than K."""
+
+    def decide(self, observation=None):  # noqa: ARG002 - the interface's
+        return Allocation(self.scenario.f_mid, self.scenario.p_mid, cohort=np.arange(K + 2))
+
+
+CROWD = Crowd(SCENARIO)
+
+
+def stepped(env):
+    env.reset()
+    env.step(CROWD.decide())
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda: stepped(FLEdgeEnv(SCENARIO)),
+        lambda: stepped(FLEdgeVectorEnv(2, SCENARIO)),
+        lambda: stepped(TrainingWrapper(FLEdgeEnv(SCENARIO), TASK)),
+        lambda: evaluate([CROWD], SCENARIO, [0]),
+        lambda: check_policy(CROWD),
+        lambda: PolicyStrategy(CROWD, SCENARIO).start(LocalGrid(), ArrayRecord()),
+    ],
+    ids=["single", "batch", "training", "evaluate", "check", "federation"],
+)
+def test_more_devices_than_k__are_refused_where_a_policy_decides(door):
+    with pytest.raises((ValueError, RunsFailedError), match="k from 1 to cohort_size = 3, got"):
+        door()
+
+
+@pytest.mark.filterwarnings("ignore:5 devices take part")
+def test_more_devices_than_k__have_no_price_where_flower_decides():
+    # Only the last round is too large.
+    _, clocked = run(Fixed([0, 1, 2], [3, 4], [0, 1, 3, 8, 9]))
+    row = clocked.result.iloc[0]
+    assert np.isnan(row["priced_time"])
+    assert row["status"].startswith("too many")
+    assert "a round has 2 devices more than K" in row["status_reason"]
+    assert not {"gap", "outcome_gap"} & {*row.index}
+    texts = table_texts(Comparison(clocked.result))
+    shown = {column.name: column.cells["Fixed"] for column in texts.columns}
+    assert shown["priced time, s"] == "–"
 
 
 def test_clocked__sends_nothing_to_a_node_that_is_no_device(caplog):
@@ -190,21 +249,53 @@ def test_clocked__sends_nothing_to_a_node_that_is_no_device(caplog):
 ALL = {"fraction_train": 1.0, "fraction_evaluate": 0.0}
 
 
-@pytest.mark.parametrize(
+of_both = pytest.mark.parametrize(
     "make",
     [
-        lambda system: Clocked(FedAvg(**ALL), system),
-        lambda system: PolicyStrategy(make_policy("oort", system), system),
+        lambda system, **options: Clocked(FedAvg(**ALL), system, **options),
+        lambda system, **options: PolicyStrategy(make_policy("oort", system), system, **options),
     ],
     ids=["clocked", "policy"],
 )
+
+
+@of_both
 def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
     strategy = make(SCENARIO.replace(cohort_size=N))
     result = started(strategy, strategy, Restarting())
     for metrics in result.train_metrics_clientapp.values():
         assert metrics["participants"] == list(range(N))
     lines = [one.message for one in caplog.records if "{203" in one.message]
-    assert lines == ["devices of new nodes: {203: 8}; new nodes that get no messages: {}"]
+    (line,) = lines
+    assert line.startswith("devices of new nodes: {203: 8}; new nodes that get no messages: {};")
+
+
+class Joining(LocalGrid):
+    """A node for device 10 and one that is no device join after the first round."""
+
+    def reply(self, message):
+        if message.metadata.message_type == "train" and 200 not in self.contexts:
+            device_10, other = LocalGrid([10, 99]).contexts.values()
+            self.contexts |= {200: device_10, 300: other}
+        return super().reply(message)
+
+
+@of_both
+@pytest.mark.filterwarnings("ignore:no update from device 1[01] in round .. no node has its number")
+def test_too_few_nodes__are_told_and_a_later_one_takes_its_device(make, caplog):
+    caplog.set_level("INFO")
+    strategy = make(SCENARIO.replace(cohort_size=N), wait=0.3)
+    result = started(strategy, strategy, Joining(range(10)))
+    took_part = [one["participants"] for one in result.train_metrics_clientapp.values()]
+    assert took_part == [[*range(10)], [*range(11)], [*range(11)]]
+    lines = [one.message for one in caplog.records if "devices" in one.message]
+    parts = ["10 nodes for 12 devices: .* without", r"until .*\[10, 11]", r"300: .*until .*\[11]"]
+    assert re.search(".*".join(parts), " ".join(lines))
+
+
+def test_too_many_nodes__do_not_shrink_cohorts():
+    result, _ = run(FedAvg(**FEW), LocalGrid(range(N + 2)))
+    assert {len(one["participants"]) for one in result.train_metrics_clientapp.values()} == {K}
 
 
 def test_clocked__keeps_what_is_set_on_strategy_and_clock():
@@ -251,7 +342,8 @@ def test_page__draws_accuracy_over_simulated_time(drawn):
         times = pd.Series(took).reindex(range(11), fill_value=0.0).cumsum()
         accuracies = [one["test-accuracy"] for one in result.evaluate_metrics_serverapp.values()]
         np.testing.assert_allclose(line.get_xydata(), np.transpose([times, accuracies]))
-    assert len(results["fedavg"].train_metrics_clientapp) < 10  # others had no participants
+    clock = results["fedavg"].train_metrics_clientapp.values()
+    assert any(not one["participants"] for one in clock)
 
 
 def with_wrong(strategy=None, scenario=SCENARIO, **options):

@@ -28,8 +28,9 @@ class Clocked(EmulatedRounds):
     """Runs a Flower strategy with the round times and energies of a scenario.
 
     The devices to which the strategy sends messages form the cohort of the round. If there are more
-    than K, they split the band evenly. A device that is unavailable, or whose upload fails in the
-    emulation, gets no message. The strategy does not see replies that are late or fail, in the
+    than K, they split the band evenly, and the run has no priced time. A device that is
+    unavailable, or whose upload fails in the emulation, gets no message. A round in which nobody
+    takes part takes no time. The strategy does not see replies that are late or fail, in the
     emulation or in reality, nor unusable ones. A reply must satisfy these rules:
 
     - its arrays have the shapes of the arrays in its message, and the update is finite. Arrays of
@@ -50,6 +51,8 @@ class Clocked(EmulatedRounds):
         strategy samples by Python's `random`, as Flower's strategies do.
     resources : {"static", "dynamic", "static-shared", "dynamic-shared"} or callable
         How f, p and bandwidths are set, as in `policies.selection.Scheduler`.
+    wait : float
+        How long the server waits for a client for each device [s].
     """
 
     def __init__(
@@ -59,8 +62,9 @@ class Clocked(EmulatedRounds):
         *,
         seed: int = 0,
         resources: ResourceName | ResourceRule = "static",
+        wait: float = 300.0,
     ) -> None:
-        super().__init__(scenario, seed)
+        super().__init__(scenario, seed, wait)
         if not isinstance(strategy, Strategy) or isinstance(strategy, EmulatedRounds):
             raise ValueError(
                 "strategy must be a Strategy of flwr.serverapp.strategy without a clock, such as "
@@ -105,9 +109,7 @@ class Clocked(EmulatedRounds):
         available = self._observation.get("available", np.ones(self.scenario.num_devices))
         devices = [self._device_of[node] for node in sent if node in self._device_of]
         self._cohort = [device for device in devices if available[device]]
-        if not self._cohort:
-            return []
-        self._play(self._decided(self._cohort))
+        self._play(self._decided(self._cohort) if self._cohort else None)
         failed = np.flatnonzero(self._info.get("failed", ()))
         return [sent[self._node_of[device]] for device in self._cohort if device not in failed]
 
@@ -115,12 +117,10 @@ class Clocked(EmulatedRounds):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the usable replies in time with the strategy; add the clock's metrics."""
-        clock: dict[str, Any] = {}
-        if self._cohort:
-            received, clock = self._close(server_round, replies)
-            replies = [received[device] for device in self._cohort if device in received]
+        received, clock = self._close(server_round, replies)
+        replies = [received[device] for device in self._cohort if device in received]
         arrays, metrics = self._own["aggregate_train"](server_round, replies)
-        return arrays, MetricRecord({**(metrics or {}), **clock}) if clock else metrics
+        return arrays, MetricRecord({**(metrics or {}), **clock})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -147,7 +147,8 @@ class Clocked(EmulatedRounds):
         calls = itertools.count()
 
         def nodes() -> list[int]:
-            ordered = sorted(listed(), key=self._place)
+            known = (node for node in listed() if node not in self._strangers)
+            ordered = sorted(known, key=self._place)
             random.seed(f"{self.seed} {server_round} {method} {next(calls)}")
             return ordered
 
@@ -197,8 +198,8 @@ class Clocked(EmulatedRounds):
         if size not in self._systems:
             if len(self._systems) == 1:
                 warnings.warn(
-                    f"{size} devices take part, so each has 1/{size} of the band: the scenario has "
-                    f"cohort_size={scenario.cohort_size}",
+                    f"{size} devices take part, so each has 1/{size} of the band, and the run has "
+                    f"no priced time: the scenario has cohort_size={scenario.cohort_size}",
                     RuntimeWarning,
                     stacklevel=2,
                 )

@@ -27,6 +27,15 @@ from train_fl.federation.messages import DEVICE, named, read_replies
 from train_fl.task import Task, TrainingSeeds
 
 
+class _Env(FLEdgeEnv):
+    """Also plays rounds without participants, whose action is None."""
+
+    def _decide(self, action: Any) -> Allocation:
+        if action is None:
+            return Allocation(self.scenario.f_min, self.scenario.p_min, cohort=[-1])
+        return super()._decide(action)
+
+
 class EmulatedRounds:
     """Rounds of a federation with the times and energies of a scenario."""
 
@@ -39,7 +48,7 @@ class EmulatedRounds:
         self.scenario = scenario
         self.seed = natural_number("seed", seed)
         self._wait = finite_or_zero("wait", wait)
-        self._env = FLEdgeEnv(scenario)
+        self._env = _Env(scenario)
         self._prices = find_prices(scenario, bounded=False)
         self._recorder = Recorder(scenario, [self.seed])
         self._observation, _ = self._env.reset(seed=self.seed)
@@ -98,28 +107,32 @@ class EmulatedRounds:
         devices = self._meet(grid)
         if not 0 < len(self._node_of) == len(devices):
             raise ValueError(
-                f"each node must report a different {DEVICE}: the client app needs "
+                f"each node must report a different {DEVICE}: start a node for each of the "
+                f"{self.scenario.num_devices} devices, whose client app has "
                 f"app.query()(device_reply), got {sorted(devices)}, and from "
                 f"{len(self._strangers)} other nodes {[*self._strangers.values()][:1]}"
             )
 
     def _wait_for_nodes(self, grid: Grid) -> None:
-        """Wait until there is a node for each device; raises if there are fewer or more."""
+        """Wait until there are as many nodes as devices, or the time is up."""
         count = self.scenario.num_devices
         deadline = time.monotonic() + self._wait
-        logging.getLogger("flwr").info(
-            "waiting up to %g s for %d clients, one for each device of the scenario",
-            self._wait,
-            count,
-        )
-        while len(nodes := list(grid.get_node_ids())) < count and time.monotonic() < deadline:
+        before = -1
+        while time.monotonic() < deadline:
+            connected = len(list(grid.get_node_ids()))
+            if connected >= count:
+                break
+            if connected != before:
+                logging.getLogger("flwr").info(
+                    "%d nodes for %d devices: waiting up to %g s for more, then the run starts "
+                    "without them; a simulation needs --federation-config num-supernodes=%d",
+                    connected,
+                    count,
+                    self._wait,
+                    count,
+                )
+            before = connected
             time.sleep(0.2)
-        if len(nodes) != count:
-            raise ValueError(
-                f"the scenario has {count} devices and the federation {len(nodes)} nodes after "
-                f"{self._wait:g} s: start {count} nodes, in a simulation with "
-                f"--federation-config num-supernodes={count}"
-            )
 
     def _meet(self, grid: Grid) -> Collection[int]:
         """Ask new nodes, such as restarted clients, for their device numbers.
@@ -136,11 +149,14 @@ class EmulatedRounds:
         self._strangers |= strangers
         self._node_of |= {device: node for node, device in device_of.items()}
         self._device_of = {node: device for device, node in self._node_of.items()}
+        free = sorted({*range(self.scenario.num_devices)} - {*self._node_of})
         logging.getLogger("flwr").log(
-            logging.WARNING if strangers else logging.INFO,
-            "devices of new nodes: %s; new nodes that get no messages: %s",
+            logging.WARNING if strangers or free else logging.INFO,
+            "devices of new nodes: %s; new nodes that get no messages: %s; "
+            "devices that take no part until a node reports their number: %s",
             device_of,
             strangers,
+            free,
         )
         return device_of.values()
 
@@ -152,10 +168,14 @@ class EmulatedRounds:
             raise ValueError(f"its {DEVICE} must be an integer from 0 to {last}, got {device!r}")
         return device
 
-    def _play(self, decision: Allocation) -> None:
-        """Play a round, and record whose updates arrive if all clients reply."""
-        self._decision = decision
+    def _play(self, decision: Any) -> None:
+        """Play a round, and record whose updates arrive if all clients reply.
+
+        The decision is an `Allocation`, or None if nobody takes part.
+        """
         self._observation, self._reward, _, _, self._info = self._env.step(decision)
+        decision = self._env.last_decision
+        self._decision = decision
         self._expected = contributions(decision, self._info, self.scenario)
 
     def _close(
@@ -181,7 +201,7 @@ class EmulatedRounds:
     def _account(self, received: Collection[int]) -> dict[str, Any]:
         """Record a round in which these devices' updates were received; return its metrics."""
         missing = self._expected.arrived.copy()
-        account = self._env.last_round.account()
+        account = emulated = self._env.last_round.account()
         missing[list(received)] = False
         if missing.any():
             lost = "late" if self.scenario.deadline_s < math.inf else "failed"
@@ -198,6 +218,6 @@ class EmulatedRounds:
             "worst-spent-ratio": float(last["worst_spent_ratio"]),
             "participants": sorted(received),
             "missing": np.flatnonzero(missing).tolist(),
-            "late": np.flatnonzero(account.get("late", ())).tolist(),
-            "failed": np.flatnonzero(account.get("failed", ())).tolist(),
+            "late": np.flatnonzero(emulated.get("late", ())).tolist(),
+            "failed": np.flatnonzero(emulated.get("failed", ())).tolist(),
         }

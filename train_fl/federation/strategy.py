@@ -61,9 +61,10 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         Called before each decision with the grid and the devices' nodes; returns the nodes' channel
         gains in the coming round. By default the gains come from the scenario's channel.
     log : str or Path, optional
-        A new CSV file for `fl_edge_env.Scenario.from_log`, with a row for each reply.
+        A new CSV file for `fl_edge_env.Scenario.from_log`, with a row for each reply; never
+        compressed.
     wait : float
-        How long the server waits for the clients to connect and to report their device numbers [s].
+        How long the server waits for a client for each device [s].
     """
 
     _run = Strategy.start
@@ -187,7 +188,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         """Append a round to the log; only warns if that is impossible."""
         table = pd.DataFrame(rows, columns=COLUMNS).assign(round=server_round)
         try:
-            table.to_csv(log, mode="a", header=False, index=False)
+            table.to_csv(log, mode="a", header=False, index=False, compression=None)
         except OSError as error:
             message = f"cannot add round {server_round} to the log {str(log)!r}: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
@@ -222,7 +223,9 @@ class PolicyStrategy(EmulatedRounds, Strategy):
     def _start_episode(self, grid: Grid) -> None:
         if self._log is not None:
             with as_value_error(f"cannot create the log {str(self._log)!r}: "):
-                pd.DataFrame(columns=COLUMNS).to_csv(self._log, mode="x", index=False)
+                pd.DataFrame(columns=COLUMNS).to_csv(
+                    self._log, mode="x", index=False, compression=None
+                )
         self._kept.clear()
         self._begin(grid)
         self.policy.reset(policy_seed(self.seed))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from unittest.mock import Mock
 
 import gymnasium as gym
@@ -37,6 +41,7 @@ from tests.train_fl.grid import (  # noqa: F401
 from train_fl import TrainingWrapper
 from train_fl.federation import Clocked, PolicyStrategy, evaluation
 
+PAGE = (ROOT / "docs/federation.md").read_text()
 K = SCENARIO.cohort_size
 FEW = {"fraction_train": K / N, "fraction_evaluate": 0.0}
 
@@ -239,13 +244,6 @@ def test_more_devices_than_k__have_no_price_where_flower_decides():
     assert shown["priced time, s"] == "–"
 
 
-def test_clocked__sends_nothing_to_a_node_that_is_no_device(caplog):
-    result, _ = run(Fixed([0, 1]), LocalGrid([*range(1, N)[::-1], 99]), rounds=1)
-    assert result.train_metrics_clientapp[1]["participants"] == [1]
-    (warned,) = [one.message for one in caplog.records if one.levelname == "WARNING"][1:]
-    assert re.search("get no messages: {111: .* got 99", warned)
-
-
 ALL = {"fraction_train": 1.0, "fraction_evaluate": 0.0}
 
 
@@ -334,8 +332,7 @@ def test_page__draws_accuracy_over_simulated_time(drawn):
         name: started(strategy, strategy, rounds=10, evaluate_fn=evaluation(TASK))
         for name, strategy in runs.items()
     }
-    page = (ROOT / "docs/federation.md").read_text()
-    (code,) = re.findall(r"^```py\n(import matplotlib.*?)^```", page, re.M | re.S)
+    (code,) = re.findall(r"^```py\n(import matplotlib.*?)^```", PAGE, re.M | re.S)
     exec(code, dict(results))
     for line, result in zip(drawn[0].axes[0].lines, results.values(), strict=True):
         took = {n: one["round-time"] for n, one in result.train_metrics_clientapp.items()}
@@ -344,6 +341,98 @@ def test_page__draws_accuracy_over_simulated_time(drawn):
         np.testing.assert_allclose(line.get_xydata(), np.transpose([times, accuracies]))
     clock = results["fedavg"].train_metrics_clientapp.values()
     assert any(not one["participants"] for one in clock)
+
+
+# An app as Flower's users write it, whose clients have 120 samples each.
+APP = {
+    "pyproject.toml": """
+[project]
+name = "plain-app"
+version = "1.0.0"
+license = "MIT"
+dependencies = []
+[tool.flwr.app]
+publisher = "fledge"
+[tool.flwr.app.components]
+serverapp = "server_app:app"
+clientapp = "client_app:app"
+""",
+    "server_app.py": """
+from client_app import make_model
+from flwr.app import ArrayRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    num_rounds = 10
+    model = make_model()
+    arrays = ArrayRecord(model.state_dict())
+    strategy = FedAvg(fraction_train=0.5)
+    strategy.start(grid, arrays, num_rounds=num_rounds)
+""",
+    "client_app.py": """
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+
+@app.train()
+@app.evaluate()
+def work(message, context):
+    model = make_model()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    rng = torch.Generator().manual_seed(context.node_config["partition-id"])
+    outputs = model(torch.randn(120, 64, generator=rng))
+    loss = torch.nn.functional.cross_entropy(outputs, torch.arange(120) % 10)
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    metrics = MetricRecord({"num-examples": 120, "train-loss": loss.item()})
+    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}
+    return Message(RecordDict(content), reply_to=message)
+""",
+}
+# Flower's server and the engine that it starts, of which this test owns the process.
+SERVER = "flower-superlink --insecure --simulation --port 39391"
+RUN = "flwr run app test --stream --federation-config num-supernodes=10"
+CONNECTION = '[superlink.test]\naddress = "127.0.0.1:39391"\ninsecure = true\n'
+
+
+def changed(text, diff):
+    """A file after the part of the page's diff that changes it."""
+    for old, new in re.findall(r"^([- ].*\n)?((?:\+.*\n)+)", diff, re.M):
+        kept = "" if old.startswith("-") else old[1:]
+        text = text.replace(old[1:], kept + re.sub(r"^\+", "", new, flags=re.M), 1)
+    return text
+
+
+@pytest.mark.slow
+def test_page__changes_of_an_app_run_in_flowers_engine_and_end_ok(tmp_path, monkeypatch):
+    (diff,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.M | re.S)
+    _, *parts = re.split(r"^ # (.*\.py)\n", diff, flags=re.M)
+    diffs = dict(zip(parts[::2], parts[1::2], strict=True))
+    (tmp_path / "app").mkdir()
+    for name, text in APP.items():
+        (tmp_path / "app" / name).write_text(changed(text, diffs.get(name, "")))
+    (tmp_path / "config.toml").write_text(CONNECTION)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), os.pathsep)
+    with subprocess.Popen(SERVER.split()) as server:
+        for _ in range(20):  # until the server answers
+            done = subprocess.run(
+                RUN.split(), cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                break
+        server.terminate()
+    assert re.search(r"^status +ok$", done.stdout, re.M), done.stdout + done.stderr
 
 
 def with_wrong(strategy=None, scenario=SCENARIO, **options):

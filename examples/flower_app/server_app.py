@@ -42,4 +42,4 @@ def main(grid: Grid, context: Context) -> None:
             f"{number:5}  {took['elapsed-time']:8.3f}  {took['energy-spent']:10.3f}  "
             f"{accuracy:8.3f}  {took['participants']}"
         )
-    print(strategy.result.T.to_string(header=False))
+    print(strategy.result.T.to_string(header=False, na_rep="–"))

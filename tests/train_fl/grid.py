@@ -109,14 +109,18 @@ class Spoiled(LocalGrid):
         return answer
 
 
-class Restarting(LocalGrid):
-    """A node whose client restarts under another number after its first training."""
+class Changing(LocalGrid):
+    """After a node's first training its client restarts under another number, and two join.
+
+    One is device 10, and one is no device.
+    """
 
     def reply(self, message):
         answer = super().reply(message)
         node = message.metadata.dst_node_id
         if node == 103 and message.metadata.message_type == "train":
-            self.contexts[203] = self.contexts.pop(node)
+            device_10, other = LocalGrid([10, 99]).contexts.values()
+            self.contexts |= {200: device_10, 203: self.contexts.pop(node), 300: other}
         return answer
 
 

@@ -13,7 +13,6 @@ from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
-import pandas as pd
 import pytest
 
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv
@@ -32,9 +31,9 @@ from tests.support import ROOT
 from tests.train_fl.grid import (  # noqa: F401
     SCENARIO,
     TASK,
+    Changing,
     LocalGrid,
     N,
-    Restarting,
     flat,
     identity,
 )
@@ -173,7 +172,6 @@ def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned, l
     observation, _ = (env := gym.make("FLEdge-v0", scenario=system)).reset(seed=3)
     assert len(result.train_metrics_clientapp) == len(cohorts)
     lost = set()
-    elapsed = 0.0
     for number, metrics in result.train_metrics_clientapp.items():
         available = observation.get("available", np.ones(N))
         cohort = [n for n in cohorts[number - 1] if available[n]]
@@ -184,8 +182,6 @@ def test_clocked__rounds_are_the_environments(cohorts, fields, larger, warned, l
         observation, _, _, _, info = env.step(Allocation(f, p, cohort=played))
         if not cohort:
             info = {"round_time": 0.0, "energy_spent": np.zeros(N)}
-        elapsed += info["round_time"]
-        assert metrics["elapsed-time"] == pytest.approx(elapsed, rel=1e-9)
         assert metrics["round-time"] == pytest.approx(info["round_time"], rel=1e-9)
         assert metrics["energy-spent"] == pytest.approx(info["energy_spent"].sum(), rel=1e-9)
         failed, late = (np.flatnonzero(info.get(name, ())) for name in ("failed", "late"))
@@ -238,10 +234,8 @@ def test_more_devices_than_k__have_no_price_where_flower_decides():
     assert np.isnan(row["priced_time"])
     assert row["status"].startswith("too many")
     assert "a round has 2 devices more than K" in row["status_reason"]
-    assert not {"gap", "outcome_gap"} & {*row.index}
-    texts = table_texts(Comparison(clocked.result))
-    shown = {column.name: column.cells["Fixed"] for column in texts.columns}
-    assert shown["priced time, s"] == "–"
+    columns = table_texts(Comparison(clocked.result)).columns
+    assert [each.cells["Fixed"] for each in columns if "priced" in each.name] == ["–"]
 
 
 ALL = {"fraction_train": 1.0, "fraction_evaluate": 0.0}
@@ -258,37 +252,17 @@ of_both = pytest.mark.parametrize(
 
 
 @of_both
-def test_restarted_client__takes_part_again_and_one_line_says_so(make, caplog):
-    strategy = make(SCENARIO.replace(cohort_size=N))
-    result = started(strategy, strategy, Restarting())
-    for metrics in result.train_metrics_clientapp.values():
-        assert metrics["participants"] == list(range(N))
-    lines = [one.message for one in caplog.records if "{203" in one.message]
-    (line,) = lines
-    assert line.startswith("devices of new nodes: {203: 8}; new nodes that get no messages: {};")
-
-
-class Joining(LocalGrid):
-    """A node for device 10 and one that is no device join after the first round."""
-
-    def reply(self, message):
-        if message.metadata.message_type == "train" and 200 not in self.contexts:
-            device_10, other = LocalGrid([10, 99]).contexts.values()
-            self.contexts |= {200: device_10, 300: other}
-        return super().reply(message)
-
-
-@of_both
 @pytest.mark.filterwarnings("ignore:no update from device 1[01] in round .. no node has its number")
-def test_too_few_nodes__are_told_and_a_later_one_takes_its_device(make, caplog):
+def test_later_nodes__take_their_devices_and_lines_say_so(make, caplog):
     caplog.set_level("INFO")
     strategy = make(SCENARIO.replace(cohort_size=N), wait=0.3)
-    result = started(strategy, strategy, Joining(range(10)))
+    result = started(strategy, strategy, Changing(range(10)))
     took_part = [one["participants"] for one in result.train_metrics_clientapp.values()]
     assert took_part == [[*range(10)], [*range(11)], [*range(11)]]
-    lines = [one.message for one in caplog.records if "devices" in one.message]
-    parts = ["10 nodes for 12 devices: .* without", r"until .*\[10, 11]", r"300: .*until .*\[11]"]
-    assert re.search(".*".join(parts), " ".join(lines))
+    lines = " ".join(one.message for one in caplog.records if "devices" in one.message)
+    parts = ["10 nodes for 12 devices: .* without", r"until .*\[10, 11]"]
+    parts += ["{200: 10, 203: 3}.*{300: .* got 99", r"until .*\[11]$"]
+    assert re.search(".*".join(parts), lines)
 
 
 def test_too_many_nodes__do_not_shrink_cohorts():
@@ -335,8 +309,8 @@ def test_page__draws_accuracy_over_simulated_time(drawn):
     (code,) = re.findall(r"^```py\n(import matplotlib.*?)^```", PAGE, re.M | re.S)
     exec(code, dict(results))
     for line, result in zip(drawn[0].axes[0].lines, results.values(), strict=True):
-        took = {n: one["round-time"] for n, one in result.train_metrics_clientapp.items()}
-        times = pd.Series(took).reindex(range(11), fill_value=0.0).cumsum()
+        took = [one["round-time"] for one in result.train_metrics_clientapp.values()]
+        times = np.cumsum([0.0, *took])
         accuracies = [one["test-accuracy"] for one in result.evaluate_metrics_serverapp.values()]
         np.testing.assert_allclose(line.get_xydata(), np.transpose([times, accuracies]))
     clock = results["fedavg"].train_metrics_clientapp.values()
@@ -398,10 +372,14 @@ def work(message, context):
     return Message(RecordDict(content), reply_to=message)
 """,
 }
-# Flower's server and the engine that it starts, of which this test owns the process.
-SERVER = "flower-superlink --insecure --simulation --port 39391"
-RUN = "flwr run app test --stream --federation-config num-supernodes=10"
 CONNECTION = '[superlink.test]\naddress = "127.0.0.1:39391"\ninsecure = true\n'
+# Without a server of its own, `flwr run` would start one that stays.
+COMMANDS = """
+flower-superlink --insecure --simulation --port 39391 & trap "kill $!" EXIT
+for try in {1..20}; do
+    flwr run app test --stream --federation-config num-supernodes=10 && break; sleep 1
+done
+"""
 
 
 def changed(text, diff):
@@ -413,26 +391,19 @@ def changed(text, diff):
 
 
 @pytest.mark.slow
-def test_page__changes_of_an_app_run_in_flowers_engine_and_end_ok(tmp_path, monkeypatch):
+def test_page__its_changed_app_ends_ok_in_flowers_engine(tmp_path):
     (diff,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.M | re.S)
-    _, *parts = re.split(r"^ # (.*\.py)\n", diff, flags=re.M)
-    diffs = dict(zip(parts[::2], parts[1::2], strict=True))
+    parts = re.split(r"^ # (.*\.py)\n", diff, flags=re.M)
     (tmp_path / "app").mkdir()
     for name, text in APP.items():
-        (tmp_path / "app" / name).write_text(changed(text, diffs.get(name, "")))
+        part = parts[parts.index(name) + 1] if name in parts else ""
+        (tmp_path / "app" / name).write_text(changed(text, part))
     (tmp_path / "config.toml").write_text(CONNECTION)
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), os.pathsep)
-    with subprocess.Popen(SERVER.split()) as server:
-        for _ in range(20):  # until the server answers
-            done = subprocess.run(
-                RUN.split(), cwd=tmp_path, capture_output=True, text=True, check=False
-            )
-            if done.returncode == 0:
-                break
-        server.terminate()
-    assert re.search(r"^status +ok$", done.stdout, re.M), done.stdout + done.stderr
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"FLWR_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": path}
+    command = ["bash", "-c", COMMANDS]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
+    assert re.search(rb"^status +ok$", done.stdout, re.M), done
 
 
 def with_wrong(strategy=None, scenario=SCENARIO, **options):

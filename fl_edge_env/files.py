@@ -12,6 +12,10 @@ from pathlib import Path
 
 # Beginning of the names of temporary files.
 _PART = ".fl-edge-part-"
+# Most characters of a text from outside in a message.
+_LONGEST = 500
+# Colours of a terminal, and other signs that nobody can read.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
@@ -98,5 +102,10 @@ def as_value_error(before: str, after: str = "") -> Iterator[None]:
 
 def reason(error: BaseException) -> str:
     """The message of an error in one line, without its number; if empty, the error's type."""
-    message = re.sub(r"^\[Errno \d+\] ", "", str(error))
-    return " ".join(message.split()) or type(error).__name__
+    return one_line(re.sub(r"^\[Errno \d+\] ", "", str(error))) or type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """A text for a message: in one line, without control codes, and cut if it is long."""
+    line = " ".join(_CONTROL.sub(" ", text).split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

@@ -6,7 +6,7 @@ import inspect
 import io
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,17 @@ class SavedAgent:
         with as_value_error(f"cannot use the agent {str(path)!r}: "):
             check_regular(path)
             agent = cls(path.read_bytes())
-            if not zipfile.is_zipfile(io.BytesIO(agent._content)):
-                raise ValueError("it is not a ZIP file written by Stable-Baselines3")
+            agent._check_whole()
             agent.network  # noqa: B018 - fail now rather than in the first round
             return agent
+
+    def _check_whole(self) -> None:
+        """Raise `ValueError` for a damaged file, of which loading would say something else."""
+        whole = False
+        with suppress(Exception), zipfile.ZipFile(io.BytesIO(self._content)) as archive:
+            whole = "data" in archive.namelist() and archive.testzip() is None
+        if not whole:
+            raise ValueError("it is damaged, or was not written by Stable-Baselines3")
 
     @cached_property
     def network(self) -> Any:

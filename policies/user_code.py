@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from fl_edge_env.checks import did_you_mean
 from fl_edge_env.files import reason, user_path
 from policies.global_random import seeded
+from policies.user_files import is_user_file
 
 # Modules by their places.
 _LOADED: dict[str, ModuleType] = {}
@@ -50,15 +51,27 @@ def user_errors(before: str) -> Iterator[None]:
 
     User code may change to its own folder, which does not last.
     """
-    here = Path.cwd()
     try:
-        yield
+        with chdir("."):
+            yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # user code can raise anything, `SystemExit` included
-        raise ValueError(f"{before}: {type(error).__name__}: {reason(error)}") from error
-    finally:
-        os.chdir(here)
+        kind = type(error).__name__
+        raise ValueError(f"{before}: {kind}: {reason(error)}{place_of(error)}") from error
+
+
+def place_of(error: BaseException | None) -> str:
+    """Where the user's code raised an error or its cause, in brackets; empty if it did not."""
+    place = ""
+    while error is not None and not place:
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            # Functions that cloudpickle has sent know their file only by their globals.
+            file = frame.f_globals.get("__file__", frame.f_code.co_filename)
+            if is_user_file(file):
+                place = f" ({file}:{line} in {frame.f_code.co_name})"
+        error = error.__cause__
+    return place
 
 
 def loaded_places() -> list[str]:

@@ -82,9 +82,13 @@ def _ends_in_one_line() -> Iterator[None]:
     pipe, as after ``| head``, needs no line.
     """
     status = 130  # 128 + SIGINT
+    process = os.getpid()
 
     def terminate(*_: object) -> None:
         nonlocal status
+        if os.getpid() != process:  # which a policy has forked
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
         status = 143
         raise KeyboardInterrupt
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from policies.benchmark.records import DeviceAccounts, Record, joined
 from policies.benchmark.run import AnyRun
-from policies.benchmark.runner import play_runs
+from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.benchmark.setting import Setting
 from policies.benchmark.status import judge, limits
 from policies.benchmark.summary import labelled, summarise, weights_until
@@ -30,8 +30,10 @@ class Comparison:
         The test accuracy by whose time policies are ranked.
     notes : str
         The limits of the status in a run, and what these runs cannot show, in lines.
+    name : str
+        The setting's name.
     left_out : mapping of str to str
-        Policies that were not run, with reasons.
+        Policies without results, with reasons.
     rounds : DataFrame
         A row for each round of each run; `policy` has the labels, `status` what they have.
     bounds : DataFrame
@@ -41,17 +43,21 @@ class Comparison:
     summary: pd.DataFrame
     target: float | None = None
     notes: str = ""
+    name: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
     rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
     bounds: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def collected(
-    setting: Setting, records: Sequence[tuple[str, Record]], bounds: Sequence[Record]
+    setting: Setting,
+    records: Sequence[tuple[str, Record]],
+    bounds: Sequence[Record],
+    left_out: Mapping[str, str],
 ) -> Comparison:
     """Collect the records of a setting by label, add its bounds, and judge each policy once."""
     rounds = labelled("policy", ((label, record.rounds) for label, record in records))
-    by_label: dict[str, list[DeviceAccounts]] = {run.label: [] for run in setting.runs}
+    by_label: dict[str, list[DeviceAccounts]] = {label: [] for label, _ in records}
     for label, record in records:
         assert record.accounts is not None  # only bounds have none
         by_label[label].append(record.accounts)
@@ -65,7 +71,8 @@ def collected(
         summary=summarise(rounds, accounts, statuses, setting.target, path_bounds),
         target=setting.target,
         notes="\n".join([limits(next(iter(accounts.values()))), *_notes(setting)]),
-        left_out=setting.left_out,
+        name=setting.name,
+        left_out=left_out,
         rounds=rounds.assign(status=rounds["policy"].map(names)),
         bounds=path_bounds,
     )
@@ -85,10 +92,11 @@ def compare_settings(
     folder: Path | None,
     console: Console,
     **options: Any,
-) -> list[Comparison]:
+) -> Iterator[Comparison]:
     """Run settings, or only the runs that a folder lacks, with a progress bar.
 
-    For the keywords see `policies.benchmark.runner.play_runs`.
+    For the keywords see `policies.benchmark.runner.play_runs`. If runs failed, the comparisons
+    leave out their policies, and `RunsFailedError` comes after them.
     """
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line"):
@@ -97,9 +105,21 @@ def compare_settings(
     runs: list[AnyRun] = [run for policies, _ in runs_by_setting for run in policies]
     runs += [run for _, bounds in runs_by_setting for run in bounds]
     kept_in = None if folder is None else folder / "records"
-    records = iter(play_runs(runs, folder=kept_in, console=console, **options))
-    played = [[(run.label, next(records)) for run in policies] for policies, _ in runs_by_setting]
-    bound_records = [[next(records) for _ in bounds] for _, bounds in runs_by_setting]
-    for setting in settings:
+    failure = None
+    try:
+        played = play_runs(runs, folder=kept_in, console=console, **options)
+        records = dict(zip(runs, played, strict=True))
+    except RunsFailedError as error:
+        failure = error
+        records = error.records
+    for setting, (policies, bounds) in zip(settings, runs_by_setting, strict=True):
         setting.warn_beyond_seeds()
-    return [collected(*parts) for parts in zip(settings, played, bound_records, strict=True)]
+        failed = {run.label: "failed" for run in policies if run not in records}
+        kept = [(run.label, records[run]) for run in policies if run.label not in failed]
+        known = [records[run] for run in bounds if run in records]
+        if len(known) < len(bounds):
+            known = []  # distances need the bounds of all seeds
+        if kept:
+            yield collected(setting, kept, known, {**setting.left_out, **failed})
+    if failure is not None:
+        raise failure

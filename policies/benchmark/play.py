@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,25 +75,36 @@ def play(
         observation, info = env.reset(seed=first)
         policy.feedback(info)
     for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
-        start = time.perf_counter()
-        decision = checked_decision(policy, policy.decide(observation))
-        # Made anew, because its cached participants may be others than its cohort.
-        decision = replace(decision).of_shape(observation["queue"].shape)
-        observation, reward, terminated, truncated, info = env.step(decision)
-        if not batch:
-            decision = env.unwrapped.last_decision  # type: ignore[union-attr]  # of wrappers
-            _check_length(terminated or truncated, number, scenario.num_rounds)
-        account = info
-        if scenario.csi == "participants":  # status needs more than the server knows
-            account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
-        priced = {} if prices is None else price_round(decision, account, prices, scenario)
-        recorder.add(decision, observation, reward, account, start, priced)
-        policy.feedback(info)
-        if checkpoint and number % checkpoint.every == 0:
-            checkpoint.save((env, policy, observation, recorder), given)
+        with _in_round(number):
+            start = time.perf_counter()
+            decision = checked_decision(policy, policy.decide(observation))
+            # Made anew, because its cached participants may be others than its cohort.
+            decision = replace(decision).of_shape(observation["queue"].shape)
+            observation, reward, terminated, truncated, info = env.step(decision)
+            if not batch:
+                decision = env.unwrapped.last_decision  # type: ignore[union-attr]  # of wrappers
+                _check_length(terminated or truncated, number, scenario.num_rounds)
+            account = info
+            if scenario.csi == "participants":  # status needs more than the server knows
+                account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
+            priced = {} if prices is None else price_round(decision, account, prices, scenario)
+            recorder.add(decision, observation, reward, account, start, priced)
+            policy.feedback(info)
+            if checkpoint and number % checkpoint.every == 0:
+                checkpoint.save((env, policy, observation, recorder), given)
     if model is not None:
         _save_model(env, model)
     return recorder.record()
+
+
+@contextmanager
+def _in_round(number: int) -> Iterator[None]:
+    """Name the round in an error of the block."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in round {number}")
+        raise
 
 
 def _check_length(ended: object, number: int, num_rounds: int) -> None:

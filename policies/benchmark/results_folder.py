@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,14 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from fl_edge_env import Scenario
-from fl_edge_env.files import atomic_path, file_name, remove_abandoned, writable_folder
+from fl_edge_env.files import (
+    atomic_path,
+    file_name,
+    one_line,
+    reason,
+    remove_abandoned,
+    writable_folder,
+)
 from policies.benchmark.stored import fledge_hash, installed
 
 if TYPE_CHECKING:
@@ -38,12 +47,13 @@ def claimed(
     settings: Sequence[Mapping[str, Any]],
     *,
     overwrite: bool,
-) -> Iterator[None]:
+) -> Iterator[Path]:
     """Lock a folder for the block, if it is empty or holds the results of the same options.
 
     With `overwrite`, other results are replaced. `results` are the files that this kind of
     experiment writes, as patterns. They are removed, except for finished runs, so that the folder
-    holds what the last command wrote.
+    holds what the last command wrote. Yields the folder's absolute path, because a policy may
+    change to a different one.
 
     A configuration file records how to repeat the experiment: the command, its options, the
     `settings` that they describe, and the versions of code and libraries.
@@ -63,29 +73,60 @@ def claimed(
         "settings": list(settings),
         "results": list(results),
     } | made_with()
-    lock = writable_folder(folder) / ".lock"
+    lock = writable_folder(folder).resolve() / ".lock"
     known = lock.exists()
+    with _locked(lock, folder):
+        old = _stored(path)
+        if not overwrite:
+            try:
+                _check(folder, experiment, results, old, given)
+            except ValueError:
+                if not known:  # leave a foreign folder as it was
+                    lock.unlink()
+                raise
+        if old and (folder / "jobs").is_dir():
+            warnings.warn(
+                f"{str(folder / 'jobs')!r} holds runs of an older version of FLEdge, which no "
+                "command reads any more: remove it",
+                stacklevel=1,
+            )
+        # The user's code may have changed, and finished runs are kept by their keys.
+        _remove(folder, [*results, *old.get("results", ())])
+        for each in (folder, folder / "records", folder / "models"):
+            remove_abandoned(each)
+        write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
+        yield lock.parent
+
+
+@contextmanager
+def _locked(path: Path, folder: Path) -> Iterator[None]:
+    """Lock a file for the block, so that it names this process; warns if that is impossible.
+
+    `ValueError` if another command has locked it. The system unlocks the file of a killed one.
+    """
+    lock = FileLock(path, timeout=0, fallback_to_soft=False)
     try:
-        with FileLock(lock, timeout=0):
-            old = _stored(path)
-            if not overwrite:
-                try:
-                    _check(folder, experiment, results, old, given)
-                except ValueError:
-                    if not known:  # leave a foreign folder as it was
-                        lock.unlink()
-                    raise
-            # The user's code may have changed, and finished runs are kept by their keys.
-            _remove(folder, [*results, *old.get("results", ())])
-            for each in (folder, folder / "records", folder / "models"):
-                remove_abandoned(each)
-            write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
-            yield
+        lock.acquire()
     except Timeout:
+        holder = ""
+        with suppress(OSError):  # Windows locks also reading
+            holder = one_line(path.read_text(encoding="utf-8"))
         raise ValueError(
-            f"another command is using {str(folder)!r}: wait until it has finished, or give "
-            "another folder with --out"
+            f"another command is using {str(folder)!r}{holder and f' ({holder})'}: wait until it "
+            "has finished, or give another folder with --out"
         ) from None
+    except OSError as error:  # on some network file systems
+        warnings.warn(
+            f"the folder {str(folder)!r} cannot be locked ({reason(error)}): run no other command "
+            "in it at the same time",
+            stacklevel=1,
+        )
+    try:
+        with suppress(OSError):  # the file of a different user
+            path.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        yield
+    finally:
+        lock.release()
 
 
 def _remove(folder: Path, patterns: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -133,7 +134,7 @@ class Run:
 
         `model` is a file for the final model.
         """
-        with seeded(*self.seeds):
+        with chdir("."), seeded(*self.seeds):  # a policy may change the folder
             env = self.new_env(policy)
             record = play(policy, env, self.scenario, self.seeds, checkpoint, self.prices, model)
         if self.trains and "train_loss" not in record.rounds:
@@ -152,6 +153,11 @@ class BoundRun:
     seed: int
     prices: Prices
     trains = False
+
+    @property
+    def seeds(self) -> tuple[int]:
+        """Its only seed."""
+        return (self.seed,)
 
     @property
     def name(self) -> str:

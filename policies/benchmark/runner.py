@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,13 +24,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fl_edge_env.checks import integer_at_least
-from fl_edge_env.files import file_name, reason, writable_folder
+from fl_edge_env.files import file_name, one_line, reason, writable_folder
 from policies.benchmark.checkpoint import Checkpoint
 from policies.benchmark.records import Record
 from policies.benchmark.run import AnyRun, Run
 from policies.benchmark.stored import fledge_hash, load_record, save_record
-from policies.user_code import load_places, loaded_places
-from policies.user_files import is_user_file
+from policies.user_code import load_places, loaded_places, place_of
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,16 @@ class PlannedRun:
 
 
 class RunsFailedError(RuntimeError):
-    """Some runs failed, with their tracebacks in `failures`; the message has at most ten."""
+    """Some runs failed, with their tracebacks in `failures`; the message has at most ten.
 
-    def __init__(self, failures: list[tuple[AnyRun, Failure]]) -> None:
+    `records` has those of the other runs.
+    """
+
+    def __init__(
+        self, failures: list[tuple[AnyRun, Failure]], records: dict[AnyRun, Record]
+    ) -> None:
         self.failures = [(run, failure.traceback) for run, failure in failures]
+        self.records = records
         lines = [f"{run.name}: {failure.summary}" for run, failure in failures[:10]]
         lines += [f"and {len(failures) - 10} more"] if len(failures) > 10 else []
         number = "1 run" if len(failures) == 1 else f"{len(failures)} runs"
@@ -157,11 +162,15 @@ def play_runs(
             left.append(planned[index])
         else:
             records[index] = record
+    reused = _count(planned[index] for index in records)
+    total = reused + _count(left)
+    if console is not None and reused:
+        console.print(f"{reused} of {total} results reused", highlight=False)
     failures: list[tuple[AnyRun, Failure]] = []
     if workers > 1 or backend == "ray":
         _check_sent(left)
     with (
-        _bar(console, len(left), len(records), transient=folder is None) as bar,
+        _bar(console, total, reused, transient=folder is None) as bar,
         closing(_outcomes(left, workers, backend)) as outcomes,
     ):
         for index, outcome, fits in outcomes:
@@ -170,11 +179,16 @@ def play_runs(
             else:
                 records[index] = outcome
                 planned[index].keep(outcome, fits=fits)
-            bar.advance(bar.task_ids[0])
+            bar.advance(bar.task_ids[0], _count([planned[index]]))
     if models is not None:
         _copy_models([one for one in planned if played[one.index] in records], models)
     if failures:
-        raise RunsFailedError(failures)
+        finished = {
+            runs[each.index]: records[index]
+            for each, index in zip(planned, played, strict=True)
+            if index in records
+        }
+        raise RunsFailedError(failures, finished)
     return [records[index] for index in played]
 
 
@@ -231,11 +245,16 @@ def check_runner(workers: int, checkpoint_every: int) -> None:
     integer_at_least(1, "checkpoint_every", checkpoint_every)
 
 
-def _bar(console: Console | None, runs: int, finished: int, *, transient: bool) -> Progress:
+def _count(planned: Iterable[PlannedRun]) -> int:
+    """The number of runs, a seed each, and of bounds."""
+    return sum(len(each.run.seeds) for each in planned)
+
+
+def _bar(console: Console | None, total: int, finished: int, *, transient: bool) -> Progress:
     """A progress bar with one task; hidden without a console, or if transient on no terminal."""
     hidden = console is None or (transient and not console.is_terminal)
     columns = (
-        TextColumn("runs"),
+        TextColumn("runs and bounds"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TimeElapsedColumn(),
@@ -243,7 +262,7 @@ def _bar(console: Console | None, runs: int, finished: int, *, transient: bool) 
         TimeRemainingColumn(),
     )
     bar = Progress(*columns, console=console, transient=transient, disable=hidden)
-    bar.add_task("runs", total=runs + finished, completed=finished)
+    bar.add_task("runs", total=total, completed=finished)
     return bar
 
 
@@ -355,19 +374,13 @@ def _play(planned: PlannedRun) -> _Outcome:
 
 
 def _failure_of(error: BaseException) -> Failure:
-    """The failure of a run that raised an error."""
+    """The failure of a run that raised an error, which may have the round as a note."""
     lines = traceback.format_exception_only(error)
-    summary = next(line for line in lines if not line.startswith(" ")).splitlines()[0]
-    place = ""
-    part: BaseException | None = error
-    while part is not None and not place:
-        for frame, line in traceback.walk_tb(part.__traceback__):
-            # Functions that cloudpickle has sent know their file only by their globals.
-            file = frame.f_globals.get("__file__", frame.f_code.co_filename)
-            if is_user_file(file):
-                place = f" ({file}:{line} in {frame.f_code.co_name})"
-        part = part.__cause__
-    return Failure(summary + place, "".join(traceback.format_exception(error)))
+    firsts = [line.splitlines()[0] for line in lines if not line.startswith(" ")]
+    place = place_of(error)
+    # Errors of `user_errors` already have the place.
+    words = [one_line(part.replace(place, "")) for part in firsts]
+    return Failure(" ".join(words) + place, "".join(traceback.format_exception(error)))
 
 
 def _start_worker(parent: int) -> None:
@@ -379,7 +392,21 @@ def _start_worker(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    # A handler, because processes that a policy starts would inherit that signals are ignored.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    if os.name == "posix":
+        os.register_at_fork(after_in_child=_default_interrupts)
+    warnings.showwarning = _show_warning
     fledge_hash()
+
+
+def _default_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a worker's warning as commands do, without the line of code."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -101,7 +101,7 @@ class Setting:
         """
         for policy in [run.policy for run in self.runs if not run.trains]:
             why = ""
-            with suppress(Exception, SystemExit):  # the runs have shown these
+            with suppress(Exception, SystemExit), chdir("."):  # the runs have shown these
                 why = beyond_seeds(policy, _ROUNDS) if own_code(policy) else ""
             if why:
                 warnings.warn(

@@ -127,8 +127,8 @@ def _notes(comparison: Comparison, texts: TableTexts) -> list[str]:
 
 
 def not_run(comparison: Comparison) -> list[str]:
-    """A sentence for each policy that was left out."""
-    return [f"Not run: {label} ({why})." for label, why in comparison.left_out.items()]
+    """A sentence for each policy without results."""
+    return [f"No results: {label} ({why})." for label, why in comparison.left_out.items()]
 
 
 def comparison_markdown(comparison: Comparison) -> str:

@@ -70,7 +70,8 @@ def entry(function: F) -> F:
         nonlocal ready
         if ready:
             return kernel(*arguments)
-        with announced("compiling the solvers takes some seconds, once after installing"):
+        what = "compiling the solvers takes some seconds, once after installing"
+        with announced(what, so_far=lambda: kernel.stats.cache_misses):
             try:
                 return kernel(*arguments)
             except SystemError:  # from Ctrl-C

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import current_process
-from threading import Timer
+from threading import Event, Thread
 from typing import Any
 
 from fl_edge_env import Scenario
@@ -36,13 +36,25 @@ def _announce(what: str) -> None:
 
 
 @contextmanager
-def announced(what: str, scenario: Scenario | None = None) -> Iterator[None]:
-    """Print on standard error what is being computed if it takes longer than two seconds."""
+def announced(
+    what: str, scenario: Scenario | None = None, so_far: Callable[[], object] = lambda: True
+) -> Iterator[None]:
+    """Print on standard error what is being computed if it takes longer than two seconds.
+
+    Only once `so_far` returns something true.
+    """
     if scenario is not None:
         what += f" (N = {scenario.num_devices:,}, K = {scenario.cohort_size:,})"
-    timer = Timer(_PATIENCE, _announce, [what])
-    timer.start()
+    done = Event()
+
+    def watch() -> None:
+        while not done.wait(_PATIENCE):
+            if so_far():
+                _announce(what)
+                return
+
+    Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()

@@ -17,6 +17,7 @@ from fl_edge_env import Scenario
 from fl_edge_env.allocation import decode_action
 from policies import check_policy, evaluate, make_policy
 from policies.learning.vec_env import BatchVecEnv
+from tests.support import EXAMPLES
 
 SMALL = Scenario.digits(num_devices=5, num_rounds=12)
 PARTICIPANTS = SMALL.replace(objective="outcome", csi="participants")
@@ -159,8 +160,8 @@ def test_predict__refuses_an_agent_behind_vec_normalize():
         ("predict", {"model": Plain}, "must be an agent with predict.*, got <class"),
         ("absent.zip", {}, "cannot use the agent 'absent.zip': .*No such file"),
         ("{folder}", {}, "cannot use the agent .*: it is not a regular file"),
-        ("{text}", {}, "cannot use the agent .*text.zip': it is not a ZIP file"),
-        ("{other}", {}, "cannot use the agent .*other.zip': .*no policy"),
+        ("{text}", {}, "cannot use the agent .*text.zip': it is damaged, or"),
+        ("{other}", {}, "other.zip': .* not written by Stable-Baselines3"),
         ("{newer}", {}, "newer.zip': No module named 'numpy9'$"),
         ("predict", {"model": Plain(), "softmax_scale": 0}, "softmax_scale must be positive"),
     ],
@@ -177,6 +178,17 @@ def test_predict__names_what_is_no_agent(tmp_path, monkeypatch, name, options, m
         file.writestr("data", json.dumps({"policy_class": kept}))
     with pytest.raises(ValueError, match=message):
         make_policy(name.format(**paths), SMALL, **options)
+
+
+def test_predict__says_that_a_file_is_damaged(tmp_path):
+    whole = (EXAMPLES / "agents/cmdp.zip").read_bytes()
+    places = range(0, 20_000, 997)
+    damaged = [whole[:place] for place in places]
+    damaged += [whole[:at] + bytes([whole[at] ^ 65]) + whole[at + 1 :] for at in places]
+    for content in damaged:
+        (tmp_path / "agent.zip").write_bytes(content)
+        with pytest.raises(ValueError, match=r"agent.zip': it is damaged, or was not written by"):
+            make_policy(str(tmp_path / "agent.zip"), SMALL)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fl_edge_env import Scenario
 from policies import UniD
 from policies.benchmark.runner import WorkerKilledError, play_runs
-from tests.support import end_session, of_session, run_of, text_run
+from tests.support import end_session, of_session, python, run_of, text_run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # Where the tests run in the background, processes inherit that interrupts are ignored. The search
@@ -118,3 +119,43 @@ def test_play_runs__a_killed_worker_leaves_finished_runs(tmp_path):
     with pytest.raises(WorkerKilledError, match=r"killed a worker process.*--workers 1$"):
         play_runs([first, run_of(killed), run_of(UniD(scenario))], folder=tmp_path, workers=2)
     assert len([*tmp_path.iterdir()]) == 1
+
+
+CHILDREN = """
+import os, signal, subprocess, sys, time
+
+def start_and_fork():
+    told = "import signal as s; print(s.getsignal(s.SIGINT) is s.default_int_handler)"
+    assert subprocess.check_output([sys.executable, "-c", told], text=True) == "True\\n"
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        os.write(writes, b"y" if default else b"n")
+        time.sleep(60)
+        os._exit(1)
+    assert os.read(reads, 1) == b"y"
+    os.kill(child, signal.SIGTERM)
+    assert os.waitpid(child, 0)[1] == signal.SIGTERM
+"""
+
+
+class Parent(UniD):
+    """One that starts and forks processes, which must end as others do."""
+
+    def decide(self, observation):
+        scope: dict[str, Any] = {}
+        exec(CHILDREN, scope)
+        scope["start_and_fork"]()
+        return super().decide(observation)
+
+
+def test_children_of_a_policy__end_by_signals():
+    scenario = Scenario.digits(num_devices=5, num_rounds=1)
+    play_runs([run_of(Parent(scenario)), run_of(UniD(scenario))], workers=2)
+    begin = CODE.partition("\n")[0]
+    block = (
+        "from train_fl.command_line import _ends_in_one_line as ends\nwith ends(): start_and_fork()"
+    )
+    done = python(f"{begin}\n{CHILDREN}\n{block}")
+    assert (done.returncode, done.stderr) == (0, "")

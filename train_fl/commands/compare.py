@@ -43,15 +43,16 @@ def compare(options: CompareOptions, console: Console) -> None:
         {"scenario": name} | given,
         [described(setting.scenario)],
         overwrite=run.overwrite,
-    ):
-        (comparison,) = compare_settings(
-            [setting], folder, progress_console(), models=models, **execution
-        )
-        _write_results(comparison, folder, Path(name).stem, options.output)
-    for line in not_run(comparison):
-        console.print(line, highlight=False)
-    print_whole(*comparison_table(comparison, width=console.width), console)
-    console.print(f"Results and figures: {folder}", soft_wrap=True)
+    ) as results:
+        # One, or none if all policies failed; then the error of those that failed.
+        for comparison in compare_settings(
+            [setting], results, progress_console(), models=models, **execution
+        ):
+            _write_results(comparison, results, Path(name).stem, options.output)
+            for line in not_run(comparison):
+                console.print(line, highlight=False)
+            print_whole(*comparison_table(comparison, width=console.width), console)
+            console.print(f"Results and figures: {folder}", soft_wrap=True)
 
 
 def _write_results(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import pandas as pd
 import tyro
@@ -59,6 +61,9 @@ _OVERVIEW = (
 )
 
 
+_Play: TypeAlias = Callable[..., AbstractContextManager[dict[str, Comparison]]]
+
+
 @dataclass(frozen=True)
 class Options:
     """Rank schedulers in the settings of a file.
@@ -93,18 +98,14 @@ def leaderboard(options: Options, console: Console) -> None:
     """Run all schedulers in all settings, print the tables and write the results."""
     path, stored = find_leaderboard(options.file)
     read = read_leaderboard(path, options.data_dir)
-    execution = options.run.execution()
-    given: dict[str, Any] = {}
-    if options.data_dir != Path("data"):
-        given["data_dir"] = options.data_dir
+    play = partial(_played, options.run.execution())
     if options.policies:
         if stored is None:
             raise ValueError(
                 f"{str(path)!r} has no stored results to rank {', '.join(options.policies)} among: "
                 "add them to its schedulers"
             )
-        rivals = stored
-        read, settings, left_out = _with_newcomers(options, read, rivals, given)
+        _rank_newcomers(options, path.stem, read, stored, play, console)
     elif options.fresh_seed is not None or options.quick:
         name = "--quick" if options.quick else "--fresh-seed"
         raise ValueError(
@@ -112,32 +113,38 @@ def leaderboard(options: Options, console: Console) -> None:
             f"fl-edge leaderboard suite-1 my_file.py:MyPolicy {name}"
         )
     else:
-        settings = [_setting(one, stored) for one in read]
-    folder = options.run.out or Path("runs/leaderboard") / default_folder(path.stem, given).name
-    described = [_described(*pair) for pair in zip(read, settings, strict=True)]
-    given["file"] = options.file
-    overwrite = options.run.overwrite
-    ranks = []
-    with claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite):
-        if options.policies:
-            seeds = fresh_seeds(folder, options.fresh_seed, rivals)
-            settings = [replace(setting, seeds=seeds) for setting in settings]
-        results = compare_settings(settings, folder, progress_console(), **execution)
-        board = {one.name: result for one, result in zip(settings, results, strict=True)}
-        sentences = [_sentence(*pair) for pair in zip(read, settings, strict=True)]
-        if options.policies:
-            ranks.append(verdict_lines(verdicts(rivals, left_out, board), rivals))
-        title = "\n".join([f"# Leaderboard: {path.stem}", *ranks])
-        _write(options.output, board, sentences, folder, title)
-    _print(board, sentences, console)
-    console.print("\n".join([*ranks, "", f"Results: {folder}"]), soft_wrap=True, highlight=False)
+        _rank_all(options, path.stem, read, stored, play, console)
 
 
-def _with_newcomers(
-    options: Options, read: list[FileSetting], stored: pd.DataFrame, given: dict[str, Any]
-) -> tuple[list[FileSetting], list[Setting], dict[str, list[str]]]:
-    """The settings that new policies play, and those that cannot run; adds their options."""
-    given["policies"] = options.policies
+def _rank_all(
+    options: Options,
+    title: str,
+    read: Sequence[FileSetting],
+    stored: pd.DataFrame | None,
+    play: _Play,
+    console: Console,
+) -> None:
+    """Rank the schedulers of a file; a suite's play its stored seeds again."""
+    settings = [_setting(one, stored) for one in read]
+    with (
+        _results_folder(options, title, {}, read, settings) as folder,
+        play(settings, folder) as board,
+    ):
+        _write(options, board, read, settings, folder, f"Leaderboard: {title}")
+        _print(board, read, settings, console)
+        console.print(f"\nResults: {folder}", soft_wrap=True, highlight=False)
+
+
+def _rank_newcomers(
+    options: Options,
+    title: str,
+    read: Sequence[FileSetting],
+    stored: pd.DataFrame,
+    play: _Play,
+    console: Console,
+) -> None:
+    """Rank new policies among a suite's stored results, on fresh seeds."""
+    given: dict[str, Any] = {"policies": options.policies}
     if options.quick:
         read = [one for one in read if one.name in QUICK]
         given["quick"] = True
@@ -146,7 +153,47 @@ def _with_newcomers(
     read, left_out = newcomers(read, options.policies, stored)
     number = range(FRESH_SEEDS)  # the seeds are drawn once the folder is known
     settings = [replace(_setting(one), seeds=number, bounded=False) for one in read]
-    return read, settings, left_out
+    with _results_folder(options, title, given, read, settings) as folder:
+        seeds = fresh_seeds(folder, options.fresh_seed, stored)
+        settings = [replace(setting, seeds=seeds) for setting in settings]
+        with play(settings, folder) as board:
+            ranks = verdict_lines(verdicts(stored, left_out, board), stored)
+            _write(options, board, read, settings, folder, f"Leaderboard: {title}\n{ranks}")
+            _print(board, read, settings, console)
+            console.print(f"{ranks}\n\nResults: {folder}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _results_folder(
+    options: Options,
+    title: str,
+    given: Mapping[str, Any],
+    read: Sequence[FileSetting],
+    settings: Sequence[Setting],
+) -> Iterator[Path]:
+    """The folder of the results, locked for the block."""
+    if options.data_dir != Path("data"):
+        given = {"data_dir": options.data_dir, **given}
+    folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
+    described = [_described(*pair) for pair in zip(read, settings, strict=True)]
+    given = {"file": options.file, **given}
+    overwrite = options.run.overwrite
+    with claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite) as results:
+        yield results
+
+
+@contextmanager
+def _played(
+    execution: Mapping[str, Any], settings: Sequence[Setting], folder: Path
+) -> Iterator[dict[str, Comparison]]:
+    """The results of the settings by name; the error of failed runs comes after the block."""
+    board: dict[str, Comparison] = {}
+    try:
+        for comparison in compare_settings(settings, folder, progress_console(), **execution):
+            board[comparison.name] = comparison
+    finally:
+        if board:
+            yield board
 
 
 def _setting(read: FileSetting, stored: pd.DataFrame | None = None) -> Setting:
@@ -170,9 +217,10 @@ def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
 
 
 def _write(
-    output: OutputOptions,
+    options: Options,
     board: Mapping[str, Comparison],
-    sentences: Sequence[str],
+    read: Sequence[FileSetting],
+    settings: Sequence[Setting],
     folder: Path,
     title: str,
 ) -> None:
@@ -181,23 +229,34 @@ def _write(
     write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
     rows = labelled("setting", ((name, standings(each)) for name, each in board.items()))
     write_csv(folder / "leaderboard.csv", rows)
-    sections = [title, _HOW_TO_READ]
+    sections = [f"# {title}", _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
-    for sentence, (name, comparison) in zip(sentences, board.items(), strict=True):
-        sections += [f"## {name}", sentence, comparison_markdown(comparison)]
+    for one, setting in zip(read, settings, strict=True):
+        if one.name in board:
+            table = comparison_markdown(board[one.name])
+            sections += [f"## {one.name}", _sentence(one, setting), table]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
-    save_overview(board, folder / "overview.png", output.formats)
-    if output.latex:
+    save_overview(board, folder / "overview.png", options.output.formats)
+    if options.output.latex:
         latex = [comparison_latex(*each) for each in board.items()]
         write_text(folder / "table.tex", "\n".join(latex))
 
 
-def _print(board: Mapping[str, Comparison], sentences: Sequence[str], console: Console) -> None:
+def _print(
+    board: Mapping[str, Comparison],
+    read: Sequence[FileSetting],
+    settings: Sequence[Setting],
+    console: Console,
+) -> None:
     """Print the table of each setting."""
-    for sentence, (name, comparison) in zip(sentences, board.items(), strict=True):
-        console.print(f"\n{name}", style="bold", highlight=False)
-        console.print(" ".join([sentence, *not_run(comparison)]), highlight=False)
+    for one, setting in zip(read, settings, strict=True):
+        comparison = board.get(one.name)
+        if comparison is None:  # all its schedulers failed
+            continue
+        console.print(f"\n{one.name}", style="bold", highlight=False)
+        sentences = [_sentence(one, setting), *not_run(comparison)]
+        console.print(" ".join(sentences), highlight=False)
         print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
 
 

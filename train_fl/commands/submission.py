@@ -97,8 +97,11 @@ def verdicts(
     for setting, missing in left_out.items():
         found += [Verdict(setting, name, "not run") for name in missing]
         if setting in fresh:
-            known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
-            found += _verdicts(setting, by_seed(known), fresh[setting].summary)
+            failed = fresh[setting].left_out
+            found += [Verdict(setting, name, why) for name, why in failed.items()]
+            if _REFERENCE not in failed:
+                known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
+                found += _verdicts(setting, by_seed(known), fresh[setting].summary)
     return found
 
 

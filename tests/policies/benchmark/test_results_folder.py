@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -165,7 +167,25 @@ def test_folder__has_one_command_at_a_time(call, tmp_path):
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout.readline() == b"locked\n"
+        (tmp_path / ".lock").write_text("process 1 on there")
         said = call("compare", f"--out {tmp_path}", refused=True)
-        assert f"another command is using {str(tmp_path)!r}: wait until" in said
+        assert f"another command is using {str(tmp_path)!r} (process 1 on there): wait" in said
         process.kill()
     call("compare", f"--out {tmp_path}")
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_folder__that_cannot_be_locked_is_used_with_a_warning(call, tmp_path, monkeypatch, number):
+    why = os.strerror(number)
+
+    def flock(*_):
+        raise OSError(number, why)
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    (tmp_path / "jobs").mkdir()
+    for old in (False, True):
+        printed = call("compare", f"--out {tmp_path}")
+        assert printed.count(f"the folder {str(tmp_path)!r} cannot be locked ({why})") == 1
+        assert ("jobs' holds runs of an older version" in printed) == old
+    assert (tmp_path / "summary.csv").exists()

@@ -64,6 +64,11 @@ class Broken(UniD):
         raise RuntimeError(f"out of order at {len(observation)} observations\nand more")
 
 
+class Colourful(UniD):
+    def decide(self, _):
+        raise ValueError("\x1b[31m" + 5000 * "x" + "\x1b[0m")
+
+
 class Caused(UniD):
     def decide(self, _):
         try:
@@ -98,7 +103,7 @@ def test_play_runs__a_lost_model_leaves_its_rounds(scenario, tmp_path):
     assert not (tmp_path / "models").exists()
 
 
-HERE = r" \(.*test_runner.py:\d+ in decide\)$"
+HERE = r" in round 1 \(.*test_runner.py:\d+ in decide\)$"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +111,7 @@ HERE = r" \(.*test_runner.py:\d+ in decide\)$"
     [
         (1, "Broken", r"RuntimeError: out of order at \d observations" + HERE),
         (2, "Caused", r"ValueError: no gain" + HERE),
+        (1, "Colourful", r"ValueError: x{400,500} …" + HERE),
     ],
 )
 def test_play_runs__a_failure_is_one_line_and_stops_no_other(

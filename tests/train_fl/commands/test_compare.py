@@ -66,7 +66,8 @@ def test_compare__names_the_policies_that_it_leaves_out(call, monkeypatch, tmp_p
     printed = call(
         "compare --no-train --rounds 2 --seeds 1 --workers 1 --policies uni-d divfl oort"
     )
-    assert "Not run: DivFL (needs training).\nNot run: Oort, dynamic (needs training).\n" in printed
+    left_out = "No results: DivFL (needs training).\nNo results: Oort, dynamic (needs training).\n"
+    assert left_out in printed
 
 
 DATA = """
@@ -125,23 +126,47 @@ def test_compare__results_follow_the_data_of_the_users(call, refused, tmp_path, 
 
 
 FRAIL = """
+import os
 from policies import UniS
 
 class Frail(UniS):
+    def reset(self, seed):
+        super().reset(seed)
+        self.rounds = 0
+        os.chdir("/")
+
     def decide(self, observation):
+        self.rounds += 1
+        if self.rounds == 3:
+            raise KeyError("gain")
+        return super().decide(observation)
+
+class Unmade(UniS):
+    def __init__(self, scenario):
         raise KeyError("gain")
 """
 
 
-def test_compare__names_the_seeds_and_the_line_of_a_failure(call, capsys, tmp_path, monkeypatch):
+def test_compare__a_failure_is_located_and_leaves_the_tables_of_others(
+    call, refused, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("frail.py").write_text(FRAIL)
-    given = "compare --policies uni-d frail.py:Frail --seeds=2 --no-train --first_seed 4"
+    given = "compare --seeds=2 --no-train --first_seed 4 --rounds 3 --set num_devices=5 --workers 1"
     with pytest.raises(SystemExit, match="1"):
-        call(f"{given} --rounds 3 --set num_devices=5 --workers 1")
-    told = capsys.readouterr().err.partition("error: ")[2]
-    line = r"Frail, seeds \[4, 5\]: KeyError: 'gain' \(.*frail.py:6 in decide\)"
+        call(f"{given} --policies frail.py:Frail uni-d uni-s --out out")
+    printed = capsys.readouterr()
+    told = printed.err.partition("error: ")[2]
+    line = r"Frail, seeds \[4, 5\]: KeyError: 'gain' in round 3 \(.*frail.py:14 in decide\)"
     assert re.fullmatch(line, told.splitlines()[1])
+    assert "No results: Frail (failed)." in printed.out
+    call(f"{given} --policies uni-d uni-s --out others")
+    for name in ("summary", "rounds", "bounds"):
+        assert Path(f"out/{name}.csv").read_bytes() == Path(f"others/{name}.csv").read_bytes()
+    main(f"{given} --policies uni-d uni-s --out others".split())
+    assert "6 of 6 results reused" in capsys.readouterr().err  # and two are the bounds
+    line = r"frail.py:Unmade: KeyError: 'gain' \(.*frail.py:19 in __init__\)"
+    assert re.fullmatch(line, refused(f"{given} --policies frail.py:Unmade"))
 
 
 @pytest.mark.parametrize(

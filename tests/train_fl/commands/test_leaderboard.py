@@ -86,13 +86,44 @@ def test_leaderboard__ranks_the_schedulers_of_each_setting(call, tmp_path, monke
         assert text.count("\n|") == 2 + len(fielded) + 1  # and one that needs training
         assert said in text
         assert said in output
-    assert "Not run: Learner (needs training)" in output
+    assert "No results: Learner (needs training)" in output
     assert "LROA [red], printed" in output
     assert "correlated | [late]" in output
     assert ranks.set_index("scheduler").loc["Learner", "status"] == "needs training"
     iid, last = json.loads(Path("out/config.json").read_text())["settings"]
     assert iid["schedulers"][1]["options"] == {"variant": "paper"}
     assert (last["options"]["seeds"], last["options"]["first_seed"]) == (2, 5)
+
+
+FAILING = """
+rounds = 3
+seeds = 1
+schedulers = ["mine.py:Failing", "uni-s"]
+[[settings]]
+name = "a"
+[[settings]]
+name = "b"
+num_devices = 5
+schedulers = ["mine.py:Failing"]
+"""
+
+
+def test_leaderboard__a_failure_leaves_the_standings_of_others(call, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "from policies import UniS\nclass Failing(UniS):\n    def decide(self, _): raise OSError"
+    )
+    Path("file.toml").write_text(FAILING)
+    with pytest.raises(SystemExit, match="1"):
+        call("leaderboard file.toml --workers 1 --out out")
+    rows = pd.read_csv("out/leaderboard.csv")
+    assert rows["scheduler"].tolist() == ["Uni-S", "Failing"]
+    assert rows["status"][1] == "failed"
+    assert capsys.readouterr().err.count("OSError in round 1 (") == 2
+    Path("file.toml").write_text(FAILING.replace(', "uni-s"', ""))
+    with pytest.raises(SystemExit, match="1"):
+        call("leaderboard file.toml --workers 1 --out none")
+    assert not Path("none/leaderboard.csv").exists()
 
 
 ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'

@@ -4,7 +4,8 @@ python examples/tune.py
 
 A trial trains models under one seed after another. It is pruned once its mean time cannot be the
 best any more, or if it misses the target or its status is not ok. The best setting and the default
-are then compared on held-out seeds.
+are then compared on held-out seeds. With `--storage sqlite:///tune.db`, a database of Optuna, the
+next call adds trials to those of earlier ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import optuna
 import pandas as pd
 import tyro
+from optuna.trial import TrialState
 
 from fl_edge_env import Scenario
 from policies import evaluate, make_policy
@@ -50,12 +52,12 @@ def train(setting: dict[str, Any], seeds: Sequence[int], rounds: int, workers: i
     return evaluate([policy], training.scenario, seeds, **given)
 
 
-def search(trials: int, seeds: int, rounds: int) -> dict[str, Any]:
+def search(trials: int, seeds: int, rounds: int, storage: str | None) -> dict[str, Any]:
     """Search the setting with the least mean time to the target."""
-    least = math.inf
 
     def objective(trial: optuna.Trial) -> float:
-        nonlocal least
+        found = [each.value for each in study.get_trials(states=[TrialState.COMPLETE])]
+        least = min(found, default=math.inf)
         setting = {name: trial.suggest_categorical(name, each) for name, each in CHOICES.items()}
         seconds = 0.0
         for seed in range(seeds):
@@ -69,23 +71,30 @@ def search(trials: int, seeds: int, rounds: int) -> dict[str, Any]:
             if run["status"] != OK or not seconds / seeds < least:
                 raise optuna.TrialPruned
             trial.report(seconds / (seed + 1), seed)
-        least = seconds / seeds
-        print(f"trial {trial.number:3}: {least:6.1f} s  {setting}", flush=True)
-        return least
+        print(f"trial {trial.number:3}: {seconds / seeds:6.1f} s  {setting}", flush=True)
+        return seconds / seeds
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
-    study.enqueue_trial(DEFAULT)
+    sampler = optuna.samplers.TPESampler(seed=0)
+    study = optuna.create_study(
+        sampler=sampler, study_name="tune", storage=storage, load_if_exists=True
+    )
+    study.enqueue_trial(DEFAULT, skip_if_exists=True)
     study.optimize(objective, n_trials=trials)
     return study.best_params
 
 
 def main(
-    trials: int = 40, seeds: int = 3, held_out: int = 10, rounds: int = 300, workers: int = 2
+    trials: int = 40,
+    seeds: int = 3,
+    held_out: int = 10,
+    rounds: int = 300,
+    workers: int = 2,
+    storage: str | None = None,
 ) -> None:
     """Search settings on some seeds, and compare the best with the default on others."""
     warnings.simplefilter("ignore", UserWarning)  # the status shows budgets that cannot be met
-    best = search(trials, seeds, rounds)
+    best = search(trials, seeds, rounds, storage)
     others = range(seeds, seeds + held_out)
     default, found = (train(each, others, rounds, workers) for each in (DEFAULT, best))
     for name, setting, runs in (("default", DEFAULT, default), ("best", best, found)):

@@ -173,17 +173,16 @@ def resolve_scenario(
 ) -> Scenario:
     """Return a scenario, given as such, its fields, a preset or a TOML file, with some changes."""
     if isinstance(scenario, Path) or (isinstance(scenario, str) and scenario.endswith(".toml")):
-        scenario = Scenario.load(scenario, num_devices=fields.pop("num_devices", None))
+        scenario = Scenario.load(scenario, **fields)
     elif isinstance(scenario, str):
         scenario = Scenario.preset(scenario, **fields)
-        fields = {}
     elif isinstance(scenario, dict):
-        scenario = Scenario.from_dict(scenario)
+        scenario = Scenario.from_dict(scenario, **fields)
     elif not isinstance(scenario, Scenario):
         raise TypeError(
             f"scenario must be a Scenario, its fields, a preset or a file, got {scenario!r}"
         )
-    if fields:
+    elif fields:
         scenario = scenario.replace(**fields)
     return with_named_devices(scenario, tiers=tiers, work=work)
 

@@ -339,31 +339,32 @@ class Scenario:
                 )
 
     @classmethod
-    def load(cls, path: str | Path, *, num_devices: int | None = None) -> Scenario:
-        """Read a scenario from a TOML file as written by `save`.
+    def load(cls, path: str | Path, **fields: Any) -> Scenario:
+        """Read a scenario from a TOML file as written by `save`, with any fields changed.
 
         A key ``preset`` names the preset that supplies the fields not given, CIFAR-10 by default.
-        `num_devices` replaces the file's; equal samples are then split as in `replace`.
+        If `num_devices` changes, equal samples are split as in `replace`.
 
         Raises `ValueError` if the file is missing, not TOML, has an unknown key or a wrong value,
         or has per-device fields that do not fit another `num_devices`.
         """
+        cls._check_names(fields)
         values = toml.read(Path(path))
-        with as_value_error(f"in the scenario {str(path)!r}: "):
-            scenario = cls.from_dict(values)
-            if num_devices is None or num_devices == scenario.num_devices:
-                return scenario
-            values["num_devices"] = num_devices
-            share = values.get("num_samples")
-            if is_real(share):
-                values["num_samples"] = presets.split_anew(share, scenario.num_devices, num_devices)
-            return cls.from_dict(values)
+        with as_value_error(f"in the scenario {str(path)!r}{' as changed' if fields else ''}: "):
+            return cls.from_dict(values, **fields)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Scenario:
+    def from_dict(cls, values: dict[str, Any], **fields: Any) -> Scenario:
         """Make a scenario from the values of a file, as `load` does, with the same errors."""
-        fields = dict(values)
-        return cls.preset(fields.pop("preset", "cifar10"), **fields)
+        own = dict(values)
+        name = own.pop("preset", "cifar10")
+        if "num_devices" in fields and is_real(own.get("num_samples")):
+            number = own.get("num_devices") or cls.preset(name).num_devices
+            before = presets.check_number(number)
+            own["num_samples"] = presets.split_anew(
+                own["num_samples"], before, fields["num_devices"]
+            )
+        return cls.preset(name, **own | _displaced(fields) | fields)
 
     def save(self, path: str | Path) -> None:
         """Write all fields, except options that are off, to a TOML file, atomically.

@@ -37,14 +37,18 @@ def test_custom__examples_are_short_and_compare_with_the_paper(name, last, capsy
 
 
 @pytest.mark.slow
-def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch):
+def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch, tmp_path):
     tune = example("tune")
     monkeypatch.setattr(tune, "TARGET", 0.2)
     policies = {"policy": ["opportunistic", "best-channel:static"]}  # ok in short episodes, too
     monkeypatch.setattr(tune, "CHOICES", tune.CHOICES | policies)
     monkeypatch.setattr(tune, "DEFAULT", tune.DEFAULT | {"policy": "opportunistic"})
-    tune.main(trials=3, seeds=1, held_out=2, rounds=80, workers=1)
+    options = {"seeds": 1, "held_out": 2, "rounds": 80, "workers": 1}
+    storage = f"sqlite:///{tmp_path}/tune.db"
+    tune.main(trials=3, storage=storage, **options)
     *trials, default, best, end = capsys.readouterr().out.splitlines()
+    tune.main(trials=0, storage=storage, **options)
+    assert capsys.readouterr().out.splitlines() == [default, best, end]
     assert trials[0].startswith("trial   0:")
     assert trials[0].partition("{")[2] == default.partition("{")[2]
     assert trials[-1].partition("{")[2] == best.partition("{")[2]

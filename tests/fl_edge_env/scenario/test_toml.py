@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from fl_edge_env import (
     TraceChannel,
     UplinkChannel,
 )
+from fl_edge_env.core import resolve_scenario
 
 
 @given(st.floats(1e-3, 1e300), st.lists(st.floats(1e-30, 1e30), min_size=3, max_size=3))
@@ -56,6 +58,26 @@ def test_file__needs_only_what_differs_from_its_preset(tmp_path):
     assert Scenario.load(path, num_devices=60) == Scenario.femnist(num_devices=60)
     path.write_text('channel = "cell:0.5"')
     assert Scenario.load(path) == Scenario(channel=CellChannel(persistence=0.5))
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize(
+    ("wrong", "given"),
+    [
+        ({"channel": "absent.csv"}, {"channel": "cell"}),
+        ({"energy_budget_j": -1.0}, {"energy_budget_j": 3.0}),
+        ({"energy_budget_j": [1.0, 2.0]}, {"energy_budget_j": 3.0, "num_devices": 6}),
+        ({"num_devices": 4, "num_samples": 50.0}, {"num_devices": 5}),
+    ],
+)
+def test_file__a_given_field_replaces_its_own(tmp_path, wrong, given, as_file):
+    path = tmp_path / "scenario.toml"
+    values = {"preset": "digits", "cohort_size": 1} | wrong
+    path.write_text(tomli_w.dumps(values))
+    if "num_samples" in wrong:
+        wrong = {"num_samples": 40.0}  # of 5 devices
+    expected = {"cohort_size": 1} | wrong | given
+    assert resolve_scenario(path if as_file else values, **given) == Scenario.digits(**expected)
 
 
 @pytest.mark.parametrize("where", ["", "data/", "../", "absolute"])

@@ -213,6 +213,26 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     axes.set_ylabel("over Opportunistic's, 32 bits")
 
 
+def _draw_cohort_sizes(axes: Axes) -> None:
+    """The time to 90 % on digits against K, with a line for each policy."""
+    stored = standings("cohort_size")
+    sizes = (1, 2, 4, 8)
+    for name, look in looks(list(stored.index.unique("scheduler"))).items():
+        rows = stored.loc[[(f"K = {size}", name) for size in sizes]]
+        times = rows["time_to_target"]
+        ok = rows["status"] == "ok"
+        axes.plot(sizes, times, color=look.color, linestyle=look.linestyle, label=name)
+        axes.plot(sizes, times.where(ok), "o", color=look.color)
+        axes.plot(sizes, times.mask(ok), "o", color=look.color, markerfacecolor="white")
+    _dot(axes, [], [], "grey", "not ok", label="not ok")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, map(str, sizes))
+    axes.set_yticks([50, 100, 200, 500, 1000], ["50", "100", "200", "500", "1000"])
+    axes.minorticks_off()
+    axes.set(xlabel="devices in a round, K", ylabel="time to 90 % [s]")
+
+
 def _draw_rows(stored: pd.DataFrame, system: str, column: str, axes: Axes) -> None:
     """Means with intervals: a row for each setting of a system, with a dot for each policy."""
     (unit, label) = _UNITS[column]
@@ -321,6 +341,7 @@ FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
     "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
     "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.4)),
+    "examples/figures/cohort-size.png": ([[_draw_cohort_sizes]], (5.0, 2.6)),
     "examples/figures/ranking.png": ([_RANKING], (1.8, 2.2)),
     "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
     "examples/figures/paper-savings.png": ([[_draw_savings]], (7.0, 1.8)),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_edge_env.files import one_line
 from fl_edge_env.typing import BoolArray, FloatArray
 
 Array = TypeVar("Array", bound=NDArray[Any])
@@ -19,14 +20,18 @@ Array = TypeVar("Array", bound=NDArray[Any])
 _EXACT = (np.dtype(np.float64), np.dtype(np.float32))  # types that need no further check
 
 
+# NumPy's durations seem integers.
+_NO_NUMBERS = (bool, np.timedelta64)
+
+
 def is_integer(value: object) -> TypeGuard[int]:
-    """True if `value` is an integer; True and False are not."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    """True if `value` is an integer; True, False and durations are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, _NO_NUMBERS)
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """True if `value` is a real number; True and False are not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    """True if `value` is a real number; True, False and durations are not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, _NO_NUMBERS)
 
 
 def is_line(value: object) -> TypeGuard[str]:
@@ -49,12 +54,13 @@ def real_array(name: str, value: object) -> FloatArray:
         return value.astype(np.float64, order="C", copy=False)
     try:
         array = np.asarray(value)
-        if array.dtype.kind not in "fiu":
+        if array.dtype.kind not in "fiu" or np.ma.is_masked(value):
             raise TypeError("not real numbers")
         with np.errstate(over="ignore"):  # too large for float64: infinite
             return array.astype(np.float64, order="C", copy=False)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must hold real numbers, got {value!r}") from None
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors with a gradient
+        got = one_line(repr(value))
+        raise ValueError(f"{name} must hold real numbers, got {got}") from None
 
 
 def integer_at_least(least: int, name: str, value: object) -> int:
@@ -99,7 +105,7 @@ def number_in(allowed: Range, name: str, value: object) -> float:
     except OverflowError:  # an integer too large for a float
         number = math.nan
     if not allowed.holds(number):
-        raise ValueError(f"{name} must {allowed.must}, got {value!r}")
+        raise ValueError(f"{name} must {allowed.must}, got {one_line(repr(value))}")
     return number
 
 

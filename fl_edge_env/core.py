@@ -172,7 +172,7 @@ def resolve_scenario(
     **fields: Any,
 ) -> Scenario:
     """Return a scenario, given as such, its fields, a preset or a TOML file, with some changes."""
-    if isinstance(scenario, Path) or (isinstance(scenario, str) and scenario.endswith(".toml")):
+    if isinstance(scenario, Path | str) and Path(scenario).suffix.lower() == ".toml":
         scenario = Scenario.load(scenario, **fields)
     elif isinstance(scenario, str):
         scenario = Scenario.preset(scenario, **fields)

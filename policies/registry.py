@@ -78,7 +78,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     if not isinstance(name, str):
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
     scenario = without_future(scenario)
-    if name.endswith(".zip") or name == "predict":
+    if name.lower().endswith(".zip") or name == "predict":
         return _predicting(name, scenario, options)
     selector, _, resources = name.rpartition(":")
     if selector in SELECTORS or is_reference(selector):

@@ -121,6 +121,7 @@ def _read(path: Path) -> pd.DataFrame:
             table[name] = rows.numbers(name, POSITIVE, optional=name in _TIMES)
         rows.check("device", table["device"] != "", "be a name")
         rows.check("device", ~table.duplicated(["round", "device"]), "be unique in its round")
+        rows.check("parameters", table["parameters"] % 1 == 0, "be an integer")
         same = table["parameters"] == table["parameters"].iloc[0]
         rows.check("parameters", same, "be the same in all rows")
         for name in _TIMES:
@@ -131,7 +132,7 @@ def _read(path: Path) -> pd.DataFrame:
     return table
 
 
-def _place(device: str) -> tuple[bool, int, str]:
+def _place(device: str) -> tuple[bool, int, str, str]:
     """Sort key of devices: numbers first, by value, then names."""
-    number = int(device) if device.isdecimal() else -1
-    return number < 0, number, device
+    digits = device.lstrip("0") if device.isdecimal() else ""
+    return not device.isdecimal(), len(digits), digits, device

@@ -123,5 +123,5 @@ def _channel_of(text: str) -> ChannelModel:
 
 def _file_of(text: str) -> str:
     """Return the file or folder named in a channel's text, empty if it names none."""
-    is_file = text.startswith("links:") or Path(text).suffix == ".csv"
+    is_file = text.startswith("links:") or text.lower().endswith(".csv")
     return text.removeprefix("links:") if is_file else ""

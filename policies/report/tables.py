@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -143,9 +144,9 @@ def comparison_markdown(comparison: Comparison) -> str:
         ["---:", "---", *["---:"] * len(texts.columns)],
     ]
     for name, *cells in texts.rows():
-        rows.append([rank_text(*found[name]) if name in found else "–", name, *cells])
+        rows.append([rank_text(*found[name]) if name in found else "–", escaped(name), *cells])
     for name, reason in comparison.left_out.items():
-        rows.append(["–", f"{name} ({reason})", *["–"] * len(texts.columns)])
+        rows.append(["–", f"{escaped(name)} ({reason})", *["–"] * len(texts.columns)])
     return "\n\n".join(filter(None, [_markdown(rows), comparison.notes]))
 
 
@@ -161,7 +162,7 @@ def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
     Brackets mark schedulers that are not ok, and bold the shortest time of the others.
     """
     names = ranked_overall(list(summaries.values()))
-    rows = [["setting", *names], ["---", *["---:"] * len(names)]]
+    rows = [["setting", *map(escaped, names)], ["---", *["---:"] * len(names)]]
     for setting, summary in summaries.items():
         runs = dict(by_policy(summary))
         time = ranking_column(summary)
@@ -171,8 +172,13 @@ def overview_markdown(summaries: Mapping[str, pd.DataFrame]) -> str:
         best = ranked(summary)[0]
         if is_ok(runs[best]):
             cells[best] = f"**{cells[best]}**"
-        rows.append([f"{setting}, {unit}", *(cells.get(name, "–") for name in names)])
+        rows.append([f"{escaped(setting)}, {unit}", *(cells.get(name, "–") for name in names)])
     return _markdown(rows)
+
+
+def escaped(name: str) -> str:
+    """A name in which Markdown finds no code, emphasis, formula or tag."""
+    return re.sub(r"([\\`*<$])", r"\\\1", name)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -30,6 +30,7 @@ from policies.report.standings import save_overview, standings
 from policies.report.tables import (
     comparison_markdown,
     comparison_table,
+    escaped,
     not_run,
     overview_markdown,
 )
@@ -235,7 +236,7 @@ def _write(
     for one, setting in zip(read, settings, strict=True):
         if one.name in board:
             table = comparison_markdown(board[one.name])
-            sections += [f"## {one.name}", _sentence(one, setting), table]
+            sections += [f"## {escaped(one.name)}", _sentence(one, setting), table]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
     save_overview(board, folder / "overview.png", options.output.formats)
     if options.output.latex:

@@ -130,7 +130,7 @@ def _setting(
         )
         for group, options in _GROUPS.items()
     }
-    return FileSetting(name, CompareOptions(**groups), policies)
+    return FileSetting(name.strip(), CompareOptions(**groups), policies)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:

@@ -247,7 +247,7 @@ class CompareOptions:
     def names_given(self) -> set[str]:
         """Names of the fields that the options or the TOML file give, but not a preset's."""
         name = self.system.scenario
-        in_file = toml.read(Path(name)) if name.endswith(".toml") else {}
+        in_file = toml.read(Path(name)) if name.lower().endswith(".toml") else {}
         return {*in_file, *self.system.given_fields}
 
     def make_scenario(self) -> Scenario:

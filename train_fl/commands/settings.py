@@ -32,7 +32,7 @@ class PolicySpec:
 def split_compression(name: str) -> tuple[str, str]:
     """The name of a scheduler, and the compression after an ``@``, which paths may also have."""
     scheduler, _, compression = name.rpartition("@")
-    in_path = any(part in compression for part in ("/", "\\", ".py:", ".zip"))
+    in_path = any(part in compression.lower() for part in ("/", "\\", ".py:", ".zip"))
     whole = in_path or not scheduler or not compression
     return (name, "") if whole else (scheduler, compression)
 
@@ -74,7 +74,7 @@ def make_setting(
     scenario = options.make_scenario()
     training = None
     if trained:
-        if options.training.dataset is None and Path(file).suffix == ".toml":
+        if options.training.dataset is None and file.lower().endswith(".toml"):
             raise ValueError(
                 f"the scenario file {file!r} names no data set: give one with --dataset, or "
                 "--no-train"

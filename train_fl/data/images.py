@@ -58,7 +58,7 @@ def fashion_mnist(source: DataSource) -> Dataset:
     folder = next(
         (one for one in (raw, source.folder, _DEBIAN) if [*one.glob(f"{_FILES[0]}*")]), raw
     )
-    with _reading("FashionMNIST", folder):
+    with _reading("FashionMNIST", folder, f"{', '.join(_FILES)}, also as .gz,"):
         if source.download and folder == raw:
             from torchvision.datasets import FashionMNIST  # takes longer to import than torch
 
@@ -148,10 +148,10 @@ def _pixels(paths: list[str]) -> NDArray[Any]:
     return torch.stack(images).numpy()
 
 
-def _reading(name: str, folder: Path) -> AbstractContextManager[None]:
+def _reading(name: str, folder: Path, files: str = "its files") -> AbstractContextManager[None]:
     return as_value_error(
         f"cannot read {name} in {str(folder)!r} (",
-        "): put its files there, give --download, or run without training (--no-train)",
+        f"): put {files} there, give --download, or run without training (--no-train)",
     )
 
 

@@ -35,8 +35,8 @@ def is_real(value: object) -> TypeGuard[float]:
 
 
 def is_line(value: object) -> TypeGuard[str]:
-    """True if `value` is a text of one line that is not blank."""
-    return isinstance(value, str) and value.strip() != "" and value.isprintable()
+    """True if `value` is a text of one line that is not blank and has no spaces around it."""
+    return isinstance(value, str) and "" != value == value.strip() and value.isprintable()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import io
-import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -198,26 +197,21 @@ class SavedAgent:
         with as_value_error(f"cannot use the agent {str(path)!r}: "):
             check_regular(path)
             agent = cls(path.read_bytes())
-            agent._check_whole()
             agent.network  # noqa: B018 - fail now rather than in the first round
             return agent
-
-    def _check_whole(self) -> None:
-        """Raise `ValueError` for a damaged file, of which loading would say something else."""
-        whole = False
-        with suppress(Exception), zipfile.ZipFile(io.BytesIO(self._content)) as archive:
-            whole = "data" in archive.namelist() and archive.testzip() is None
-        if not whole:
-            raise ValueError("it is damaged, or was not written by Stable-Baselines3")
 
     @cached_property
     def network(self) -> Any:
         """The policy of Stable-Baselines3."""
         from stable_baselines3.common.save_util import load_from_zip_file
 
-        made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
+        damaged = ValueError("it is damaged, or was not written by Stable-Baselines3")
+        try:
+            made, weights, _ = load_from_zip_file(io.BytesIO(self._content), device="cpu")
+        except (KeyError, RuntimeError, ValueError):  # these say something else
+            raise damaged from None
         if made is None or not made.keys() >= _MADE_OF or "policy" not in weights:
-            raise ValueError("it contains no policy of Stable-Baselines3")
+            raise damaged
         kind = made["policy_class"]
         keywords = dict(made["policy_kwargs"])
         if made.get("use_sde"):

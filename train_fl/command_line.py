@@ -66,6 +66,8 @@ def _fix_process() -> None:
 
     And with one thread in libraries, as workers have, because more change the last digits.
     """
+    if os.name == "posix":  # processes that a policy forks end by SIGTERM
+        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     script = hasattr(sys.modules["__main__"], "__file__")
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": threads}
@@ -82,13 +84,9 @@ def _ends_in_one_line() -> Iterator[None]:
     pipe, as after ``| head``, needs no line.
     """
     status = 130  # 128 + SIGINT
-    process = os.getpid()
 
     def terminate(*_: object) -> None:
         nonlocal status
-        if os.getpid() != process:  # which a policy has forked
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
         status = 143
         raise KeyboardInterrupt
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from fl_edge_env import Scenario
 from fl_edge_env.files import (
     atomic_path,
     file_name,
-    one_line,
     reason,
     remove_abandoned,
     writable_folder,
@@ -98,22 +97,21 @@ def claimed(
         yield lock.parent
 
 
-@contextmanager
-def _locked(path: Path, folder: Path) -> Iterator[None]:
-    """Lock a file for the block, so that it names this process; warns if that is impossible.
+def _locked(path: Path, folder: Path) -> AbstractContextManager[Any]:
+    """Lock a file for a block, and name this process in it; warns if that is impossible.
 
     `ValueError` if another command has locked it. The system unlocks the file of a killed one.
     """
     lock = FileLock(path, timeout=0, fallback_to_soft=False)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         holder = ""
         with suppress(OSError):  # Windows locks also reading
-            holder = one_line(path.read_text(encoding="utf-8"))
+            holder = path.read_text(encoding="utf-8")
         raise ValueError(
-            f"another command is using {str(folder)!r}{holder and f' ({holder})'}: wait until it "
-            "has finished, or give another folder with --out"
+            f"another command is using {str(folder)!r}{holder}: wait until it has finished, or "
+            "give another folder with --out"
         ) from None
     except OSError as error:  # on some network file systems
         warnings.warn(
@@ -121,12 +119,10 @@ def _locked(path: Path, folder: Path) -> Iterator[None]:
             "in it at the same time",
             stacklevel=1,
         )
-    try:
-        with suppress(OSError):  # the file of a different user
-            path.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
-        yield
-    finally:
-        lock.release()
+        return nullcontext()
+    with suppress(OSError):  # the file of a different user
+        path.write_text(f" (process {os.getpid()} on {platform.node()})", encoding="utf-8")
+    return held
 
 
 def _remove(folder: Path, patterns: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -183,12 +184,10 @@ def play_runs(
     if models is not None:
         _copy_models([one for one in planned if played[one.index] in records], models)
     if failures:
-        finished = {
-            runs[each.index]: records[index]
-            for each, index in zip(planned, played, strict=True)
-            if index in records
-        }
-        raise RunsFailedError(failures, finished)
+        by_run = zip(runs, map(records.get, played), strict=True)
+        raise RunsFailedError(
+            failures, {run: record for run, record in by_run if record is not None}
+        )
     return [records[index] for index in played]
 
 
@@ -395,18 +394,10 @@ def _start_worker(parent: int) -> None:
     # A handler, because processes that a policy starts would inherit that signals are ignored.
     signal.signal(signal.SIGINT, lambda *_: None)
     if os.name == "posix":
-        os.register_at_fork(after_in_child=_default_interrupts)
-    warnings.showwarning = _show_warning
+        default = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+        os.register_at_fork(after_in_child=default)
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # as commands show them
     fledge_hash()
-
-
-def _default_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Show a worker's warning as commands do, without the line of code."""
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def is_interrupt(error: BaseException | None) -> bool:

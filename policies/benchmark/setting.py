@@ -43,13 +43,13 @@ class Setting:
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("policies must be one or more, got none")
-        for label in (*(run.label for run in self.runs), *self.left_out):
-            if not is_line(label):
-                raise ValueError(f"the name of a policy must be a text of one line, got {label!r}")
-        runs = tuple(replace(run, label=run.label.strip()) for run in self.runs)
-        object.__setattr__(self, "runs", runs)
-        labels = [*(run.label for run in runs), *self.left_out]
+        labels = [*(run.label for run in self.runs), *self.left_out]
         for label in labels:
+            if not is_line(label):
+                raise ValueError(
+                    "the name of a policy must be a text of one line, without spaces around it, "
+                    f"got {label!r}"
+                )
             if labels.count(label) > 1:
                 raise ValueError(
                     f"{label!r} occurs twice among the policies, but names must be distinct: give "

@@ -154,8 +154,7 @@ def test_children_of_a_policy__end_by_signals():
     scenario = Scenario.digits(num_devices=5, num_rounds=1)
     play_runs([run_of(Parent(scenario)), run_of(UniD(scenario))], workers=2)
     begin = CODE.partition("\n")[0]
-    block = (
-        "from train_fl.command_line import _ends_in_one_line as ends\nwith ends(): start_and_fork()"
-    )
+    block = "import train_fl.command_line as c\nc._fix_process()\n"
+    block += "with c._ends_in_one_line(): start_and_fork()"
     done = python(f"{begin}\n{CHILDREN}\n{block}")
     assert (done.returncode, done.stderr) == (0, "")

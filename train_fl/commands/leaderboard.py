@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -41,10 +40,11 @@ from train_fl.commands.settings import dataset_of, make_setting, network_note
 from train_fl.commands.submission import (
     FRESH_SEEDS,
     QUICK,
+    check_newcomers,
     fresh_seeds,
-    newcomers,
     verdict_lines,
     verdicts,
+    with_newcomers,
 )
 
 _TABLES = ("leaderboard.csv", "leaderboard.md", "summary.csv", "table.tex")
@@ -62,7 +62,8 @@ _OVERVIEW = (
 )
 
 
-_Play: TypeAlias = Callable[..., AbstractContextManager[dict[str, Comparison]]]
+# Settings of a file, with what they make.
+_Pairs: TypeAlias = list[tuple[FileSetting, Setting]]
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,14 @@ def leaderboard(options: Options, console: Console) -> None:
     """Run all schedulers in all settings, print the tables and write the results."""
     path, stored = find_leaderboard(options.file)
     read = read_leaderboard(path, options.data_dir)
-    play = partial(_played, options.run.execution())
+    options.run.execution()  # wrong options end it before it plays
     if options.policies:
         if stored is None:
             raise ValueError(
                 f"{str(path)!r} has no stored results to rank {', '.join(options.policies)} among: "
                 "add them to its schedulers"
             )
-        _rank_newcomers(options, path.stem, read, stored, play, console)
+        _rank_newcomers(options, path.stem, read, stored, console)
     elif options.fresh_seed is not None or options.quick:
         name = "--quick" if options.quick else "--fresh-seed"
         raise ValueError(
@@ -114,26 +115,12 @@ def leaderboard(options: Options, console: Console) -> None:
             f"fl-edge leaderboard suite-1 my_file.py:MyPolicy {name}"
         )
     else:
-        _rank_all(options, path.stem, read, stored, play, console)
-
-
-def _rank_all(
-    options: Options,
-    title: str,
-    read: Sequence[FileSetting],
-    stored: pd.DataFrame | None,
-    play: _Play,
-    console: Console,
-) -> None:
-    """Rank the schedulers of a file; a suite's play its stored seeds again."""
-    settings = [_setting(one, stored) for one in read]
-    with (
-        _results_folder(options, title, {}, read, settings) as folder,
-        play(settings, folder) as board,
-    ):
-        _write(options, board, read, settings, folder, f"Leaderboard: {title}")
-        _print(board, read, settings, console)
-        console.print(f"\nResults: {folder}", soft_wrap=True, highlight=False)
+        pairs = [(one, _setting(one, stored)) for one in read]
+        with (
+            _results_folder(options, path.stem, {}, pairs) as folder,
+            _played(options, pairs, folder) as board,
+        ):
+            _report(options, board, pairs, folder, path.stem, console)
 
 
 def _rank_newcomers(
@@ -141,7 +128,6 @@ def _rank_newcomers(
     title: str,
     read: Sequence[FileSetting],
     stored: pd.DataFrame,
-    play: _Play,
     console: Console,
 ) -> None:
     """Rank new policies among a suite's stored results, on fresh seeds."""
@@ -151,32 +137,31 @@ def _rank_newcomers(
         given["quick"] = True
     if options.fresh_seed is not None:
         given["fresh_seed"] = natural_number("--fresh-seed", options.fresh_seed)
-    read, left_out = newcomers(read, options.policies, stored)
     number = range(FRESH_SEEDS)  # the seeds are drawn once the folder is known
-    settings = [replace(_setting(one), seeds=number, bounded=False) for one in read]
-    with _results_folder(options, title, given, read, settings) as folder:
+    pairs = []
+    for one in read:
+        own = with_newcomers(one, options.policies)
+        pairs.append((own, replace(_setting(own), seeds=number, bounded=False)))
+    settings = [setting for _, setting in pairs]
+    check_newcomers(settings, stored)
+    pairs = [pair for pair in pairs if len(pair[1].runs) > 1]
+    with _results_folder(options, title, given, pairs) as folder:
         seeds = fresh_seeds(folder, options.fresh_seed, stored)
-        settings = [replace(setting, seeds=seeds) for setting in settings]
-        with play(settings, folder) as board:
-            ranks = verdict_lines(verdicts(stored, left_out, board), stored)
-            _write(options, board, read, settings, folder, f"Leaderboard: {title}\n{ranks}")
-            _print(board, read, settings, console)
-            console.print(f"{ranks}\n\nResults: {folder}", soft_wrap=True, highlight=False)
+        pairs = [(one, replace(setting, seeds=seeds)) for one, setting in pairs]
+        with _played(options, pairs, folder) as board:
+            ranks = verdict_lines(verdicts(stored, settings, board), stored)
+            _report(options, board, pairs, folder, title, console, ranks)
 
 
 @contextmanager
 def _results_folder(
-    options: Options,
-    title: str,
-    given: Mapping[str, Any],
-    read: Sequence[FileSetting],
-    settings: Sequence[Setting],
+    options: Options, title: str, given: Mapping[str, Any], pairs: _Pairs
 ) -> Iterator[Path]:
     """The folder of the results, locked for the block."""
     if options.data_dir != Path("data"):
         given = {"data_dir": options.data_dir, **given}
     folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
-    described = [_described(*pair) for pair in zip(read, settings, strict=True)]
+    described = [_described(*pair) for pair in pairs]
     given = {"file": options.file, **given}
     overwrite = options.run.overwrite
     with claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite) as results:
@@ -184,11 +169,11 @@ def _results_folder(
 
 
 @contextmanager
-def _played(
-    execution: Mapping[str, Any], settings: Sequence[Setting], folder: Path
-) -> Iterator[dict[str, Comparison]]:
+def _played(options: Options, pairs: _Pairs, folder: Path) -> Iterator[dict[str, Comparison]]:
     """The results of the settings by name; the error of failed runs comes after the block."""
     board: dict[str, Comparison] = {}
+    settings = [setting for _, setting in pairs]
+    execution = options.run.execution()
     try:
         for comparison in compare_settings(settings, folder, progress_console(), **execution):
             board[comparison.name] = comparison
@@ -217,48 +202,37 @@ def _described(read: FileSetting, setting: Setting) -> dict[str, object]:
     } | described(setting.scenario)
 
 
-def _write(
+def _report(
     options: Options,
     board: Mapping[str, Comparison],
-    read: Sequence[FileSetting],
-    settings: Sequence[Setting],
+    pairs: _Pairs,
     folder: Path,
     title: str,
+    console: Console,
+    ranks: str = "",
 ) -> None:
-    """Write the runs, the standings, a page with their tables, and a figure."""
+    """Write the runs, the standings, a page with their tables, and a figure; print the tables."""
+    sentences = {one.name: _sentence(one, setting) for one, setting in pairs if one.name in board}
     summaries = {name: comparison.summary for name, comparison in board.items()}
     write_csv(folder / "summary.csv", labelled("setting", summaries.items()))
     rows = labelled("setting", ((name, standings(each)) for name, each in board.items()))
     write_csv(folder / "leaderboard.csv", rows)
-    sections = [f"# {title}", _HOW_TO_READ]
+    sections = [f"# Leaderboard: {title}\n{ranks}".rstrip(), _HOW_TO_READ]
     if len(summaries) > 1:
         sections += [_OVERVIEW, overview_markdown(summaries)]
-    for one, setting in zip(read, settings, strict=True):
-        if one.name in board:
-            table = comparison_markdown(board[one.name])
-            sections += [f"## {escaped(one.name)}", _sentence(one, setting), table]
+    for name, sentence in sentences.items():
+        sections += [f"## {escaped(name)}", sentence, comparison_markdown(board[name])]
     write_text(folder / "leaderboard.md", "\n\n".join(sections) + "\n")
     save_overview(board, folder / "overview.png", options.output.formats)
     if options.output.latex:
         latex = [comparison_latex(*each) for each in board.items()]
         write_text(folder / "table.tex", "\n".join(latex))
-
-
-def _print(
-    board: Mapping[str, Comparison],
-    read: Sequence[FileSetting],
-    settings: Sequence[Setting],
-    console: Console,
-) -> None:
-    """Print the table of each setting."""
-    for one, setting in zip(read, settings, strict=True):
-        comparison = board.get(one.name)
-        if comparison is None:  # all its schedulers failed
-            continue
-        console.print(f"\n{one.name}", style="bold", highlight=False)
-        sentences = [_sentence(one, setting), *not_run(comparison)]
-        console.print(" ".join(sentences), highlight=False)
+    for name, sentence in sentences.items():
+        comparison = board[name]
+        console.print(f"\n{name}", style="bold", highlight=False)
+        console.print(" ".join([sentence, *not_run(comparison)]), highlight=False)
         print_whole(*comparison_table(comparison, width=console.width, leader=True), console)
+    console.print(f"{ranks}\n\nResults: {folder}", soft_wrap=True, highlight=False)
 
 
 def _sentence(read: FileSetting, setting: Setting) -> str:

@@ -107,7 +107,9 @@ def _setting(
 ) -> FileSetting:
     name = table.get("name")
     if not is_line(name):
-        raise ValueError(f"a setting of {file} needs a name in one line, got {name!r}")
+        raise ValueError(
+            f"a setting of {file} needs a name in one line, without spaces around it, got {name!r}"
+        )
     where = f"setting {name!r}"
     own = _checked(table, ("name", *SETTING_KEYS, "schedulers"), where)
     values = {"train": False} | defaults | own
@@ -130,7 +132,7 @@ def _setting(
         )
         for group, options in _GROUPS.items()
     }
-    return FileSetting(name.strip(), CompareOptions(**groups), policies)
+    return FileSetting(name, CompareOptions(**groups), policies)
 
 
 def _checked(values: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, Any]:

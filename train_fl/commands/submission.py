@@ -14,11 +14,12 @@ from fl_edge_env.files import as_value_error
 from policies.benchmark.comparison import Comparison
 from policies.benchmark.intervals import Interval, relative_interval
 from policies.benchmark.results_folder import write_text
+from policies.benchmark.setting import Setting
 from policies.benchmark.status import OK
 from policies.report.ranking import by_seed, is_ok, mean_rank, ranking_column
 from policies.report.tables import rank_text
 from train_fl.commands.leaderboard_file import FileSetting
-from train_fl.commands.settings import PolicySpec, make_run
+from train_fl.commands.settings import PolicySpec
 
 # The stored scheduler that also plays the fresh seeds, and so relates them to stored ones.
 _REFERENCE = "Opportunistic"
@@ -47,30 +48,20 @@ class Verdict:
     place: tuple[int, int, int] | None = None
 
 
-def newcomers(
-    read: Sequence[FileSetting], names: Sequence[str], stored: pd.DataFrame
-) -> tuple[list[FileSetting], dict[str, list[str]]]:
-    """The settings to play, Opportunistic first, and the newcomers that cannot run, by setting."""
-    played = []
-    left_out: dict[str, list[str]] = {}
-    for one in read:
-        scenario = one.options.make_scenario()
-        left_out[one.name] = []
-        able = []
-        for name in names:
-            run = make_run(PolicySpec(name), scenario, None)
-            if run.label in set(stored["policy"]):
-                raise ValueError(f"stored results already have {run.label!r}: rename the policy")
-            if one.options.training.train or not run.policy.needs_training:
-                able.append(PolicySpec(name))
-            else:
-                left_out[one.name].append(run.label)
-        if able:
-            played.append(replace(one, policies=(PolicySpec(_REFERENCE.lower()), *able)))
-    if not played:
-        where = ", ".join(left_out)
-        raise ValueError(f"no setting trains models, which {', '.join(names)} need: {where}")
-    return played, left_out
+def with_newcomers(one: FileSetting, names: Sequence[str]) -> FileSetting:
+    """A setting for new policies, and Opportunistic first."""
+    return replace(one, policies=tuple(map(PolicySpec, (_REFERENCE.lower(), *names))))
+
+
+def check_newcomers(settings: Sequence[Setting], stored: pd.DataFrame) -> None:
+    """Raise `ValueError` for a stored scheduler's name, or if no newcomer can run."""
+    labels = [run.label for setting in settings for run in setting.runs[1:]]
+    for label in {*labels} & {*stored["policy"]}:
+        raise ValueError(f"stored results already have {label!r}: rename the policy")
+    if not labels:
+        where = ", ".join(setting.name for setting in settings)
+        learners = ", ".join(settings[0].left_out)
+        raise ValueError(f"no setting trains models, which {learners} need: {where}")
 
 
 def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> list[int]:
@@ -90,18 +81,17 @@ def fresh_seeds(folder: Path, first: int | None, stored: pd.DataFrame) -> list[i
 
 
 def verdicts(
-    stored: pd.DataFrame, left_out: Mapping[str, Sequence[str]], fresh: Mapping[str, Comparison]
+    stored: pd.DataFrame, settings: Sequence[Setting], fresh: Mapping[str, Comparison]
 ) -> list[Verdict]:
     """Each newcomer's verdict in each setting."""
     found = []
-    for setting, missing in left_out.items():
-        found += [Verdict(setting, name, "not run") for name in missing]
-        if setting in fresh:
-            failed = fresh[setting].left_out
-            found += [Verdict(setting, name, why) for name, why in failed.items()]
-            if _REFERENCE not in failed:
-                known = stored[stored["setting"] == setting].dropna(axis="columns", how="all")
-                found += _verdicts(setting, by_seed(known), fresh[setting].summary)
+    for setting in settings:
+        result = fresh.get(setting.name)
+        left_out = setting.left_out if result is None else result.left_out
+        found += [Verdict(setting.name, name, why) for name, why in left_out.items()]
+        if result is not None and _REFERENCE not in left_out:
+            known = stored[stored["setting"] == setting.name].dropna(axis="columns", how="all")
+            found += _verdicts(setting.name, by_seed(known), result.summary)
     return found
 
 

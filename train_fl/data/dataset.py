@@ -69,7 +69,9 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if not is_line(self.name):
-            raise ValueError(f"name must be printable text, got {self.name!r}")
+            raise ValueError(
+                f"name must be printable text without spaces around it, got {self.name!r}"
+            )
         train = _checked_kind("train", self.train_inputs, self.train_targets, self.num_classes)
         test = _checked_kind("test", self.test_inputs, self.test_targets, self.num_classes)
         if train != test:

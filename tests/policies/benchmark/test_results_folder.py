@@ -167,7 +167,7 @@ def test_folder__has_one_command_at_a_time(call, tmp_path):
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout.readline() == b"locked\n"
-        (tmp_path / ".lock").write_text("process 1 on there")
+        (tmp_path / ".lock").write_text(" (process 1 on there)")
         said = call("compare", f"--out {tmp_path}", refused=True)
         assert f"another command is using {str(tmp_path)!r} (process 1 on there): wait" in said
         process.kill()

@@ -155,7 +155,7 @@ def test_leaderboard__a_stopped_command_leaves_no_old_results(call, tmp_path, mo
         (ONE + "num_rounds = 3", "setting 'a': num_rounds is given twice"),
         (ONE + "eval_every = 2", "setting 'a': eval_every needs training: give it train = true"),
         (ONE + '[[settings]]\nname = "a"', "distinct names, 'a' occurs twice"),
-        (ONE + "[[settings]]\nrounds = 3", "needs a name in one line, got None"),
+        (ONE + "[[settings]]\nrounds = 3", "around it, got None"),
         ('[[settings]]\nname = "a"', "setting 'a' needs a list schedulers"),
         (ONE + "schedulers = [3]", "a scheduler must be a name or a table with a name, got 3"),
         (ONE + 'schedulers = ["lroa", "lroa"]', "'LROA' occurs twice among the policies"),
@@ -273,7 +273,7 @@ def test_quick__ranks_nearly_as_all_settings_do():
 @pytest.mark.usefixtures("suite", "plain_pictures")
 def test_suite__runs_a_learner_where_models_are_trained(call):
     printed = call("leaderboard tiny mine.py:Student --workers 1 --fresh-seed 25")
-    assert "\n- iid: not run\n- digits: over budget, " in printed
+    assert "\n- iid: needs training\n- digits: over budget, " in printed
     assert "\nmean rank 4 in 2 of 2 settings" in printed
     (folder,) = Path("runs/leaderboard").iterdir()
     assert folder.name == "tiny-policies-mine.py-Student-fresh-seed-25"
@@ -303,7 +303,7 @@ def test_suite__its_schedulers_play_the_stored_seeds_with_bounds(call):
         ("tiny mine.py:Steady --fresh-seed -1", "--fresh-seed must be an integer of at least 0"),
         ("tiny --fresh-seed 1", "--fresh-seed needs suite-1 and new policies"),
         ("tiny --quick", "--quick needs suite-1 and new policies, as in: fl-edge leaderboard"),
-        ("tiny mine.py:Student --quick", "trains models, which mine.py:Student need: iid"),
+        ("tiny mine.py:Student --quick", "no setting trains models, which Student need: iid"),
     ],
 )
 @pytest.mark.usefixtures("suite", "quick")

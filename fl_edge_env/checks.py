@@ -39,6 +39,11 @@ def is_line(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "" != value == value.strip() and value.isprintable()
 
 
+def quoted(value: object) -> str:
+    """A wrong value in an error message, in one line."""
+    return one_line(repr(value))
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the closest known name, or nothing if none is close."""
     nearest = difflib.get_close_matches(name, list(known), n=1)
@@ -59,14 +64,13 @@ def real_array(name: str, value: object) -> FloatArray:
         with np.errstate(over="ignore"):  # too large for float64: infinite
             return array.astype(np.float64, order="C", copy=False)
     except (TypeError, ValueError, RuntimeError):  # the last of tensors with a gradient
-        got = one_line(repr(value))
-        raise ValueError(f"{name} must hold real numbers, got {got}") from None
+        raise ValueError(f"{name} must hold real numbers, got {quoted(value)}") from None
 
 
 def integer_at_least(least: int, name: str, value: object) -> int:
     """Return `value` as an int if it is an integer of at least `least`."""
     if not is_integer(value) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {quoted(value)}")
     return int(value)
 
 
@@ -105,7 +109,7 @@ def number_in(allowed: Range, name: str, value: object) -> float:
     except OverflowError:  # an integer too large for a float
         number = math.nan
     if not allowed.holds(number):
-        raise ValueError(f"{name} must {allowed.must}, got {one_line(repr(value))}")
+        raise ValueError(f"{name} must {allowed.must}, got {quoted(value)}")
     return number
 
 
@@ -119,7 +123,7 @@ def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return `value` if it is one of the allowed words."""
     if not (isinstance(value, str) and value in allowed):
         meant = did_you_mean(value, allowed) if isinstance(value, str) else ""
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{meant}")
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}{meant}")
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fl_edge_env.checks import did_you_mean
+from fl_edge_env.checks import did_you_mean, quoted
 
 MOST_BITS = 16
 _NUMBER = 32  # bits of a parameter that is not compressed
@@ -35,7 +35,8 @@ class Compression(NamedTuple):
         if kind not in _KINDS:
             meant = did_you_mean(kind, ("none", *_KINDS))
             raise ValueError(
-                f"{name} must be none, qsgd:BITS, topk:SHARE or bits:NUMBER, got {text!r}{meant}"
+                f"{name} must be none, qsgd:BITS, topk:SHARE or bits:NUMBER, got {quoted(text)}"
+                f"{meant}"
             )
         try:
             value = float(number) if kind == "topk" else float(int(number))

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.random import Generator
 
-from fl_edge_env.checks import all_true, finite_number, per_device
+from fl_edge_env.checks import all_true, finite_number, per_device, quoted
 from fl_edge_env.typing import FloatArray
 
 
@@ -119,7 +119,7 @@ def check_channel(channel: Any, num_devices: int) -> None:
     if isinstance(channel, type) or not all(hasattr(channel, member) for member in members):
         raise ValueError(
             "channel must be a channel model such as ExponentialChannel(), with the members "
-            f"{', '.join(members)}, got {channel!r}"
+            f"{', '.join(members)}, got {quoted(channel)}"
         )
     for name in members[:3]:
         finite_number(f"the channel's {name}", getattr(channel, name))

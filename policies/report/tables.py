@@ -140,7 +140,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     texts = table_texts(comparison, "status_reason", leader=True)
     found = ranks(comparison.summary)
     rows = [
-        ["rank", "scheduler", *(column.name for column in texts.columns)],
+        ["rank", "scheduler", *(escaped(column.name) for column in texts.columns)],
         ["---:", "---", *["---:"] * len(texts.columns)],
     ]
     for name, *cells in texts.rows():

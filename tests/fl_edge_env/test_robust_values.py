@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
 from fl_edge_env import Allocation, FLEdgeEnv, Scenario
@@ -67,6 +68,9 @@ NO_NUMBERS: list[Any] = [
     object(),
     np.array([1.0, math.nan, 1.0]),
     np.full(3, True),
+    np.timedelta64(3, "s"),
+    np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False]),
+    torch.ones(3, requires_grad=True),
 ]
 
 
@@ -81,6 +85,7 @@ def test_scenario__names_the_field_whatever_stands_in_it(name):
         with pytest.raises(ValueError, match=rf"^{name} must .*got ") as raised:
             Scenario(**{"num_devices": 3, name: value})
         assert raised.value.__cause__ is None
+        assert "\n" not in str(raised.value)
 
 
 SYSTEM = Scenario(num_devices=3, cohort_size=3, f_min=0.1, f_max=1.0, p_min=0.1, p_max=1.0)

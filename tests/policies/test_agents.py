@@ -182,13 +182,11 @@ def test_predict__names_what_is_no_agent(tmp_path, monkeypatch, name, options, m
 
 def test_predict__says_that_a_file_is_damaged(tmp_path):
     whole = (EXAMPLES / "agents/cmdp.zip").read_bytes()
-    places = range(0, 20_000, 997)
-    damaged = [whole[:place] for place in places]
-    damaged += [whole[:at] + bytes([whole[at] ^ 65]) + whole[at + 1 :] for at in places]
-    for content in damaged:
-        (tmp_path / "agent.zip").write_bytes(content)
-        with pytest.raises(ValueError, match=r"agent.zip': it is damaged, or was not written by"):
-            make_policy(str(tmp_path / "agent.zip"), SMALL)
+    for place in range(0, 20_000, 997):
+        for content in (whole[:place], whole[:place] + b"??" + whole[place + 2 :]):
+            (tmp_path / "agent.zip").write_bytes(content)
+            with pytest.raises(ValueError, match=r"agent.zip': it is damaged, or was not written"):
+                make_policy(str(tmp_path / "agent.zip"), SMALL)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -140,21 +139,25 @@ def start_and_fork():
 """
 
 
+IN_COMMAND = """
+import train_fl.command_line as c
+signal.signal(signal.SIGINT, signal.default_int_handler)
+c._fix_process()
+with c._ends_in_one_line():
+    start_and_fork()
+"""
+
+
 class Parent(UniD):
     """One that starts and forks processes, which must end as others do."""
 
     def decide(self, observation):
-        scope: dict[str, Any] = {}
-        exec(CHILDREN, scope)
-        scope["start_and_fork"]()
+        exec(f"{CHILDREN}\nstart_and_fork()", {})
         return super().decide(observation)
 
 
 def test_children_of_a_policy__end_by_signals():
     scenario = Scenario.digits(num_devices=5, num_rounds=1)
     play_runs([run_of(Parent(scenario)), run_of(UniD(scenario))], workers=2)
-    begin = CODE.partition("\n")[0]
-    block = "import train_fl.command_line as c\nc._fix_process()\n"
-    block += "with c._ends_in_one_line(): start_and_fork()"
-    done = python(f"{begin}\n{CHILDREN}\n{block}")
+    done = python(CHILDREN + IN_COMMAND)
     assert (done.returncode, done.stderr) == (0, "")

@@ -91,7 +91,7 @@ def test_scenario__has_the_medians_of_varying_times(load):
 
 def test_devices__are_in_sorted_order_numbers_before_names(load):
     table = log()
-    table["device"] = table["device"].map({0: "b, c", 1: "10", 2: "9", 3: "NA", 4: "007"})
+    table["device"] = table["device"].map({0: "b, c", 1: 5000 * "1", 2: "9", 3: "NA", 4: "007"})
     scenario = load(table.iloc[::-1])
     np.testing.assert_array_equal(scenario.num_samples, SAMPLES[[4, 2, 1, 3, 0]])
 
@@ -134,6 +134,7 @@ ROW = "0,a,10,1,100,400,1.5,2.5"
         (f"{HEAD}\n\n{ROW}\n{ROW}", "device must be unique in its round, got 'a' in row 4"),
         (f"{HEAD}\n{ROW}\n{ROW.replace('0', '00', 1)}", "device must be unique in its round"),
         (f"{HEAD}\n{ROW}\n1,a,9,1,99,400,1,2", "parameters must .* same in all rows, got '99' in"),
+        (f"{HEAD}\n0,a,9,1,0.5,400,1,2", "parameters must be an integer, got '0.5' in row 2"),
         (f"{HEAD}\n0,a,9,1,100,400,,2", "train_s must have been measured at least once"),
     ],
 )

@@ -174,7 +174,7 @@ def test_evaluate__wrong_input_is_named(scenario, arguments, message):
 def test_evaluate__refuses_a_name_that_is_no_line_of_text(scenario, name):
     policy = UniD(scenario)
     policy.name = name
-    with pytest.raises(ValueError, match="name of a policy must be a text of one line, got"):
+    with pytest.raises(ValueError, match="name of a policy must be a text of one line, without"):
         evaluate([policy], scenario, [0])
 
 

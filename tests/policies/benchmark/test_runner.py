@@ -163,9 +163,9 @@ def test_setting__has_batches_that_fit_into_memory(monkeypatch):
 def test_evaluate__shows_a_bar_only_if_asked_to(scenario, monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     for progress in (False, True):
-        evaluate([UniD(scenario)], scenario, [0], gaps=False, progress=progress)
+        evaluate([UniD(scenario)], scenario, [0, 1, 2], gaps=False, progress=progress)
         out, written = capsys.readouterr()
-        assert ("1/1" in written, out) == (progress, "")
+        assert ("3/3" in written, out) == (progress, "")
 
 
 # Two nodes with a processor each, and the command at their address.

@@ -71,6 +71,16 @@ def test_ranked__policies_that_are_not_ok_are_below():
     assert "| leaves out 77 of 120 |" in markdown
 
 
+def test_markdown__names_have_no_marks():
+    name = r"a*b` <i> $c\d|e"
+    comparison = Comparison(summary(**{name: {}, "other": {}}), 0.9, left_out={"*": "failed"})
+    markdown = comparison_markdown(comparison)
+    assert markdown.count(r"a\*b\` \<i> \$c\\d\|e") == 2  # in a head and in a row
+    assert r"| \* (failed) |" in markdown
+    overview = overview_markdown({name: comparison.summary})
+    assert overview.count(r"a\*b\` \<i> \$c\\d\|e") == 2
+
+
 def test_comparison__shows_intervals_ranges_and_what_is_missing():
     table = summary(sampled={}, chosen={"gap": np.nan})
     table["total_time"] = [100.0, 102.0, 104.0] * 2

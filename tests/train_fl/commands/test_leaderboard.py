@@ -120,10 +120,6 @@ def test_leaderboard__a_failure_leaves_the_standings_of_others(call, tmp_path, m
     assert rows["scheduler"].tolist() == ["Uni-S", "Failing"]
     assert rows["status"][1] == "failed"
     assert capsys.readouterr().err.count("OSError in round 1 (") == 2
-    Path("file.toml").write_text(FAILING.replace(', "uni-s"', ""))
-    with pytest.raises(SystemExit, match="1"):
-        call("leaderboard file.toml --workers 1 --out none")
-    assert not Path("none/leaderboard.csv").exists()
 
 
 ONE = 'schedulers = ["uni-s"]\n[[settings]]\nname = "a"\nrounds = 3\n'

@@ -81,6 +81,9 @@ def test_fashion_mnist__holds_every_image_of_every_file(tmp_path, place, kind):
     message = r"test_targets must .*\(8,\), as many as test_inputs, .*\(20,\)"
     with pytest.raises(ValueError, match=rf"^cannot read FashionMNIST in '{folder}' \({message}"):
         fashion_mnist(DataSource(tmp_path))
+    (folder / f"{name}{kind}").rename(folder / "t10k-labels.idx1-ubyte")  # as others call it
+    with pytest.raises(ValueError, match=r"No such file.*put .*, t10k-labels-idx1-ubyte, also as"):
+        fashion_mnist(DataSource(tmp_path))
 
 
 def test_cifar10__holds_every_image_of_every_batch(tmp_path, monkeypatch):
@@ -178,7 +181,7 @@ def test_download__is_tried_if_asked_for_and_told_where_it_fails(
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     folder = re.escape(repr(str(tmp_path / place)))
     for download in (False, True):
-        message = rf"{name}( in {folder} \(.+\))?: put its files there, give --download, or "
+        message = rf"{name}( in {folder} \(.+\))?: put .+ there, give --download, or "
         with pytest.raises(ValueError, match=message):
             load(DataSource(tmp_path, download=download))
         assert bool(tried) == download

@@ -88,27 +88,23 @@ def load_places(places: Iterable[str]) -> None:
 
 def loaded(place: str) -> ModuleType:
     """The module of a file, or of the name of a module, which is loaded once."""
+    is_file = place.endswith(".py")
     path = user_path(place).resolve()
-    name = place
-    folder = Path.cwd()
-    if place.endswith(".py"):
-        if not path.is_file():
-            raise ValueError(f"the file {place!r} does not exist")
-        # A unique name, so that a file random.py does not replace Python's module.
-        name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-        folder = path.parent
-    known = str(path) if place.endswith(".py") else place
-    if known in _LOADED:
-        return _LOADED[known]
-    if str(folder) not in sys.path:  # imports also search there, last
-        sys.path.append(str(folder))
-    with user_errors(f"cannot import {place!r}"), seeded(0):
-        module = importlib.import_module(place) if name == place else _run_file(path, name)
-    _LOADED[known] = module
-    return module
+    if is_file and not path.is_file():
+        raise ValueError(f"the file {place!r} does not exist")
+    known = str(path) if is_file else place
+    if known not in _LOADED:
+        folder = str(path.parent) if is_file else str(Path.cwd())
+        if folder not in sys.path:  # imports also search there, last
+            sys.path.append(folder)
+        with user_errors(f"cannot import {place!r}"), seeded(0):
+            _LOADED[known] = _run_file(path) if is_file else importlib.import_module(place)
+    return _LOADED[known]
 
 
-def _run_file(path: Path, name: str) -> ModuleType:
+def _run_file(path: Path) -> ModuleType:
+    # A unique name, so that a file random.py does not replace Python's module.
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

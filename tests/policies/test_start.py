@@ -65,6 +65,16 @@ def twice(x):
     return 2.0 * x
 
 
+def test_compiling__is_announced_only_if_something_compiles(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(compiled, "_FOLDER", tmp_path)
+    monkeypatch.setattr(waits, "_PATIENCE", 0.0)
+    for expected in ("compiling the solvers", ""):
+        waits._announce.cache_clear()
+        compiled.entry(twice)(1.0)
+        assert capsys.readouterr().err.startswith(expected)
+    assert waits._announce.cache_info().misses == 0
+
+
 DAMAGES = {
     "cut": lambda file: file.write_bytes(file.read_bytes()[:100]),
     "empty": lambda file: file.write_bytes(b""),

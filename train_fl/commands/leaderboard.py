@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -153,19 +153,17 @@ def _rank_newcomers(
             _report(options, board, pairs, folder, title, console, ranks)
 
 
-@contextmanager
 def _results_folder(
     options: Options, title: str, given: Mapping[str, Any], pairs: _Pairs
-) -> Iterator[Path]:
-    """The folder of the results, locked for the block."""
+) -> AbstractContextManager[Path]:
+    """The folder of the results, locked for a block."""
     if options.data_dir != Path("data"):
         given = {"data_dir": options.data_dir, **given}
     folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
     described = [_described(*pair) for pair in pairs]
     given = {"file": options.file, **given}
     overwrite = options.run.overwrite
-    with claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite) as results:
-        yield results
+    return claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite)
 
 
 @contextmanager

@@ -77,8 +77,6 @@ def test_markdown__names_have_no_marks():
     markdown = comparison_markdown(comparison)
     assert markdown.count(r"a\*b\` \<i> \$c\\d\|e") == 2  # in a head and in a row
     assert r"| \* (failed) |" in markdown
-    overview = overview_markdown({name: comparison.summary})
-    assert overview.count(r"a\*b\` \<i> \$c\\d\|e") == 2
 
 
 def test_comparison__shows_intervals_ranges_and_what_is_missing():

@@ -1,58 +1,71 @@
-"""PPO of Stable-Baselines3 on the paper's system of 120 devices.
+"""Agents of Stable-Baselines3: learning curves, and files that play like any policy.
 
-python examples/train_sb3.py
-python examples/train_sb3.py --scenario FLEdgeLongest-v0
+python examples/train_sb3.py --scenario digits --agents rule flat rows sac --seeds 3
+python examples/train_sb3.py --scenario FLEdgeLongest-v0 --agents rows
 
-Each device is a row of the batch, so one small network decides for every device. A device learns
-from its own contribution to the reward (credit "difference", which needs the system's model, but
-only in training) or from the common reward ("team"). The script saves the agent, which then is a
-policy like any other:
+- rule: PPO with its defaults on FLEdgeRule-v0, one rule for all devices
+- flat: PPO with its defaults on FLEdgeFlat-v0, all devices' f, p and q at once
+- rows: PPO with a row for each device, so that one network decides for every device, which learns
+  from its own contribution to the reward (this needs the system's model, but only in training)
+- sac: SAC with its defaults on FLEdgeRule-v0
 
-    fl-edge compare --scenario cifar10 --no-train --policies lroa uni-d runs/agents/cifar10.zip
+All see the same number of rounds. The folder has curve.csv and a file for each agent, for example
+
+    fl-edge compare --scenario cifar10 --no-train --policies lroa uni-d runs/agents/rule-0.zip
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import gymnasium as gym
+import numpy as np
+import pandas as pd
 import torch
 import tyro
-from stable_baselines3 import PPO
+from gymnasium.spaces import Box
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
 
 from fl_edge_env import Scenario
-from fl_edge_env.tasks import TASKS, normalized_score
-from policies import evaluate, make_policy
-from policies.agents import device_spaces
+from fl_edge_env.tasks import TASKS
+from policies import Policy, evaluate, make_policy
 from policies.learning.vec_env import BatchVecEnv
 
 # Only training needs these. They are large, or other versions of Python or SB3 may not read them.
 LEFT_OUT = (
-    *("_last_obs", "_last_episode_starts", "rollout_buffer_class"),
+    *("_last_obs", "_last_episode_starts", "rollout_buffer_class", "replay_buffer_class"),
     *("learning_rate", "lr_schedule", "clip_range"),
 )
+SEEDS = range(5)  # of the evaluation; no agent learns from their episodes
 
 
 @dataclass
 class Settings:
-    """Settings of the training."""
+    """Settings of the trainings."""
 
     scenario: str = "cifar10"
     """A preset or a frozen task."""
-    credit: Literal["difference", "team"] = "difference"
-    seed: int = 0
-    rounds: int = 20_000  # of all systems together
-    num_envs: int = 8
-    out: Path | None = None
-    """The agent's file, by default runs/agents/<scenario>.zip."""
+    agents: tuple[Literal["rule", "flat", "rows", "sac"], ...] = ("rule",)
+    seeds: int = 1
+    """The first is 0."""
+    rounds: int = 53_248  # 26 updates of PPO with its defaults
+    every: int = 53_248
+    """Rounds between two points of the learning curve."""
+    out: Path = Path("runs/agents")
 
 
-def train(scenario: Scenario, settings: Settings) -> PPO:
-    """Train an agent."""
-    torch.set_num_threads(1)  # more threads slow down so small a network
-    rows = BatchVecEnv(settings.num_envs, scenario, credit=settings.credit)
-    model = PPO(
+def make(agent: str, scenario: Scenario, seed: int) -> Any:
+    """Make an untrained agent with its environment."""
+    if agent != "rows":
+        kind = SAC if agent == "sac" else PPO
+        env = gym.make(f"FLEdge{'Flat' if agent == 'flat' else 'Rule'}-v0", scenario=scenario)
+        return kind("MlpPolicy", env, seed=seed, device="cpu")
+    rows = BatchVecEnv(8, scenario, credit="difference")
+    return PPO(
         "MlpPolicy",
         rows,
         learning_rate=lambda left: 1e-3 * left,
@@ -63,33 +76,85 @@ def train(scenario: Scenario, settings: Settings) -> PPO:
         gae_lambda=1.0,
         target_kl=0.05,
         policy_kwargs={"log_std_init": -1.5, "net_arch": [64, 64]},
-        seed=settings.seed,
+        seed=seed,
         device="cpu",
     )
-    return model.learn(settings.rounds * scenario.num_devices)
 
 
-def save(model: PPO, file: Path) -> None:
+class Curve(BaseCallback):
+    """Plays the agent under the same seeds again and again; its clock stands still meanwhile."""
+
+    def __init__(self, scenario: Scenario, steps_per_round: int, every: int) -> None:
+        super().__init__()
+        self.scenario = scenario
+        self.steps_per_round = steps_per_round
+        self.every = every
+        self.points: list[dict[str, Any]] = []
+        self.begun = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps >= self.every * self.steps_per_round * len(self.points):
+            self.play()
+
+    def play(self) -> None:
+        """Add a point to the curve."""
+        stopped = time.perf_counter()
+        point = {"rounds": self.num_timesteps // self.steps_per_round}
+        point |= {"steps": self.num_timesteps, "seconds": stopped - self.begun}
+        agent = make_policy("predict", self.scenario, model=self.model)
+        self.points.append(point | played(agent))
+        self.begun += time.perf_counter() - stopped
+
+
+def played(policy: Policy) -> dict[str, Any]:
+    """Means over the seeds, and the status."""
+    table = evaluate([policy], policy.scenario, SEEDS, progress=False)
+    return {**table[["total_time", "gap"]].mean(), "status": table["status"][0]}
+
+
+def train(
+    agent: str, scenario: Scenario, seed: int, rounds: int, every: int | None = None
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Train an agent; returns its model and the points of its learning curve."""
+    torch.set_num_threads(1)  # more threads slow down so small a network
+    steps = scenario.num_devices if agent == "rows" else 1
+    model = make(agent, scenario, seed)
+    curve = Curve(scenario, steps, every or rounds)
+    model.learn(rounds * steps, callback=curve if every else None)
+    if every:
+        curve.play()
+    return model, curve.points
+
+
+def save(model: Any, file: Path) -> None:
     """Save a small file that plays the same: without what only training needs."""
-    model.policy.optimizer.state.clear()
+    if isinstance(model, PPO):
+        model.policy.optimizer.state.clear()
     # New spaces have no random generator, which other versions of NumPy may not read.
-    model.observation_space, model.action_space = device_spaces(model.env.scaling)
+    for name in ("observation_space", "action_space"):
+        space = getattr(model, name)
+        setattr(model, name, Box(space.low, space.high, dtype=np.float32))
+    file.parent.mkdir(parents=True, exist_ok=True)
     model.save(file, exclude=LEFT_OUT)
 
 
 def main(settings: Settings) -> None:
-    """Train, save, and compare with LROA and Uni-D on seeds that the agent has not seen."""
-    task = "FLEdgePaper-v0" if settings.scenario == "cifar10" else settings.scenario
-    scenario = TASKS[task].scenario if task in TASKS else Scenario.preset(task)
-    file = settings.out or Path("runs/agents") / f"{settings.scenario}.zip"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    save(train(scenario, settings), file)
-    policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", str(file))]
-    table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
-    result = table[["total_time", "worst_energy_ratio", "gap"]].mean()
-    if task in TASKS:
-        result["score"] = normalized_score(task, result[TASKS[task].measure])
-    print(result.assign(status=table["status"].first()).round(4).to_string())
+    """Train and save, and compare with LROA and Uni-D on seeds that no agent has seen."""
+    name = settings.scenario
+    scenario = TASKS[name].scenario if name in TASKS else Scenario.preset(name)
+    rows = [{"agent": name} | played(make_policy(name, scenario)) for name in ("lroa", "uni-d")]
+    for agent in settings.agents:
+        for seed in range(settings.seeds):
+            model, points = train(agent, scenario, seed, settings.rounds, settings.every)
+            save(model, settings.out / f"{agent}-{seed}.zip")
+            rows += [{"agent": agent, "seed": seed} | point for point in points]
+            table = pd.DataFrame(rows)
+            table.to_csv(settings.out / "curve.csv", index=False)
+            print(table.iloc[-1:].to_string(index=False, header=False), flush=True)
+    print(table.groupby(["agent", "seed"], sort=False, dropna=False).last().to_string())
 
 
 if __name__ == "__main__":

@@ -164,6 +164,11 @@ class Scaling:
         high = self.features(most)
         return spaces.Box(low - 1e-3, high + 1e-3, dtype=np.float32)
 
+    def feature_bounds(self) -> tuple[Features, Features]:
+        """The least and the largest value of each feature in any device, shape (F,)."""
+        box = self.feature_space()
+        return box.low.min(axis=0), box.high.max(axis=0)
+
     def reward(self, reward: Any) -> Any:
         """Shift and scale the reward of a round to order one; an array or a number."""
         return (reward + self._reward_offset) / self._reward_unit

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
@@ -15,13 +16,17 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from fl_edge_env.checks import natural_number
 from fl_edge_env.core import ReadsThrough, fixed
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
-from fl_edge_env.flat_view import FlatView, flat_spaces
+from fl_edge_env.flat_view import FlatForm, FlatView
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, Observed
 from fl_edge_env.vector_env import FLEdgeVectorEnv, Seeds
+
+# `policies.evaluate` takes seeds below 2^63.
+_LEARNING = 2**64
 
 
 class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -37,27 +42,32 @@ class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCon
     """
 
     scaling: Scaling = fixed("scaling", "_view.scaling")
+    _form_type = FlatForm
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
         self._view = FlatView(scenario)
-        self.observation_space, self.action_space = flat_spaces(self.scaling)
+        self._form = self._form_type(self.scaling)
+        self.observation_space = self._form.observation_space
+        self.action_space = self._form.action_space
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
         """See `FLEdgeEnv.step`: the action has shape (3 N,), the observation (N F,)."""
-        observation, reward, *ended, info = self.env.step(self._view.rows(action))
-        return self._view.see(observation).ravel(), self.scaling.reward(reward), *ended, info
+        rows = self._form.rows(action, self._view.current)
+        observation, reward, *ended, info = self.env.step(rows)
+        seen = self._form.seen(self._view.see(observation))
+        return seen, self.scaling.reward(reward), *ended, info
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Features, dict[str, Any]]:
-        """See `FLEdgeEnv.reset`; the observation has shape (N F,)."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        """See `FLEdgeEnv.reset`, but a seed starts other episodes: see `learning_seed`."""
+        observation, info = self.env.reset(seed=learning_seed(seed), options=options)
         self.scaling.check(observation)  # wrappers may have changed it
         self._view.reset()
-        return self._view.see(observation).ravel(), info
+        return self._form.seen(self._view.see(observation)), info
 
 
 # In older versions of Gymnasium this class has no type parameters.
@@ -71,13 +81,16 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
 
     scaling: Scaling = fixed("scaling", "_view.scaling")
     autoreset_mode: AutoresetMode = fixed("autoreset_mode", "unwrapped.autoreset_mode")
+    _form_type = FlatForm
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
         scenario = _scenario_of(env, "FlatVectorEnv", FLEdgeVectorEnv)
         super().__init__(env)
         self._view = FlatView(scenario, (self.num_envs,))
-        self.single_observation_space, self.single_action_space = flat_spaces(self.scaling)
+        self._form = self._form_type(self.scaling)
+        self.single_observation_space = self._form.observation_space
+        self.single_action_space = self._form.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
@@ -87,12 +100,15 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
         seed: Seeds = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Features, dict[str, Any]]:
-        """See `FLEdgeVectorEnv.reset`; the observation has shape (B, N F)."""
-        observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        """See `FLEdgeVectorEnv.reset`, but seeds start other episodes: see `learning_seed`."""
+        own: Any = (
+            [*map(learning_seed, seed)] if isinstance(seed, Iterable) else learning_seed(seed)
+        )
+        observation, info = self.env.reset(seed=own, options=options)
         self.scaling.check(observation)  # wrappers may have changed it
         self._view.reset((options or {}).get("reset_mask"))
         # An observation under way is already remembered, and a new one holds no measurement.
-        return self._flat(self._view.features(observation)), info
+        return self._form.seen(self._view.features(observation)), info
 
     def step(
         self, actions: Any
@@ -102,34 +118,40 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
         The reward is scaled, and 0 if a step only started the next episode. In same-step mode
         ``final_obs`` is also flat.
         """
-        observation, reward, terminated, truncated, info = self.env.step(self._view.rows(actions))
+        rows = self._form.rows(actions, self._view.current)
+        observation, reward, terminated, truncated, info = self.env.step(rows)
         played = info["_round_time"]  # False if the step was a reset
         self._view.reset(~played)
         if "final_obs" in info:
-            features, final = self._end(observation, info["final_obs"], truncated)
+            final = self._end(observation, info["final_obs"], truncated)
             info = info | {"final_obs": final}
+            self._view.reset(truncated)
+            features = self._view.features(observation)
         else:
             features = self._view.see(observation)
         reward = np.where(played, self.scaling.reward(reward), 0.0)
-        return self._flat(features), reward, terminated, truncated, info
+        return self._form.seen(features), reward, terminated, truncated, info
 
-    def _end(
-        self, observation: Observed, final: NDArray[Any], ended: BoolArray
-    ) -> tuple[Features, NDArray[Any]]:
-        """Features of a step that has ended episodes, and the flat last observations of these."""
+    def _end(self, observation: Observed, final: NDArray[Any], ended: BoolArray) -> NDArray[Any]:
+        """What agents see at the end of the episodes that have ended in this step."""
         last = {name: values.copy() for name, values in observation.items()}
         for index in np.flatnonzero(ended):
             for name, values in final[index].items():
                 last[name][index] = values
-        features = self._view.see(last)
-        flat = np.full(self.num_envs, None, dtype=object)
+        seen = self._form.seen(self._view.see(last))
+        ends = np.full(self.num_envs, None, dtype=object)
         for index in np.flatnonzero(ended):
-            flat[index] = features[index].ravel()
-        self._view.reset(ended)
-        return self._view.features(observation), flat
+            ends[index] = seen[index]
+        return ends
 
-    def _flat(self, features: Features) -> Features:
-        return features.reshape(self.num_envs, -1)
+
+def learning_seed(seed: int | None) -> int | None:
+    """The seed in `FLEdgeEnv` of the episodes that an agent learns from; None stays None.
+
+    It is the seed plus 2^64, so that no agent has seen the episodes of an evaluation, which has
+    smaller seeds. Raises `ValueError` unless the seed is a natural number.
+    """
+    return None if seed is None else natural_number("seed", seed) + _LEARNING
 
 
 def make_flat(**keywords: Any) -> FlatEnv:

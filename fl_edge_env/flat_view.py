@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
+from numpy.typing import NDArray
 
 from fl_edge_env.allocation import Allocation
 from fl_edge_env.checks import real_array
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.scenario import Scenario
-from fl_edge_env.typing import BoolArray, Observed
+from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 
 class FlatView:
-    """The features that agents see in one system or a batch, and the actions that they return.
+    """The features of the devices in one system or a batch.
 
     With ``csi="participants"`` it remembers the number and the mean of the gains that each device
     has measured in an episode. They follow from the observations alone: an age of 1 means a new
@@ -32,11 +33,12 @@ class FlatView:
     def __init__(self, scenario: Scenario, batch: tuple[int, ...] = ()) -> None:
         self.scaling = Scaling(scenario)
         self.batch = batch
-        self._num_devices = scenario.num_devices
         # Shrinkage to the channel's mean, which counts as one measurement of every device.
         self._first = float(scenario.channel.mean)
         self._measurements = np.zeros((*batch, scenario.num_devices))
         self._total = np.zeros((*batch, scenario.num_devices))
+        # The features of the last observation.
+        self.current = np.zeros((*self._total.shape, len(self.scaling.names)), dtype=np.float32)
 
     def reset(self, mask: BoolArray | None = None) -> None:
         """Forget all measurements; with a mask, shape (B,), only in those systems."""
@@ -53,35 +55,66 @@ class FlatView:
 
     def features(self, observation: Observed) -> Features:
         """The features of an observation that is already remembered, shape (..., N, F)."""
-        if "age" not in observation:
-            return self.scaling.features(observation)
-        mean = (self._total + self._first) / (self._measurements + 1.0)
-        return self.scaling.features(
-            {**observation, "measurements": self._measurements, "remembered_gain": mean}
-        )
+        if "age" in observation:
+            mean = (self._total + self._first) / (self._measurements + 1.0)
+            memory = {"measurements": self._measurements, "remembered_gain": mean}
+            observation = {**observation, **memory}
+        self.current = self.scaling.features(observation)
+        return self.current
 
-    def rows(self, action: Any) -> Any:
-        """Split a flat action into rows, shape (..., 3, N); an allocation stays as it is.
 
-        Raises `ValueError` for another shape.
+class FlatForm:
+    """An agent's spaces: the features of all devices in turn, and the three rows of an action.
+
+    Subclasses have other spaces for the same features and rows.
+
+    Attributes
+    ----------
+    scaling : Scaling
+        Its features, shape (..., N, F).
+    observation_space, action_space : Box
+        What an agent sees and returns for one system, shapes (N F,) and (3 N,).
+    action_shape : tuple of int
+        Shape of the action of one system.
+    """
+
+    action_holds = "the frequencies, then the powers, then the scores of all devices"
+
+    def __init__(self, scaling: Scaling) -> None:
+        self.scaling = scaling
+        self.observation_space, self.action_space = self._spaces()
+        self.action_shape: tuple[int, ...] = self.action_space.shape
+
+    def _spaces(self) -> tuple[Box, Box]:
+        box = self.scaling.feature_space()
+        action = Box(-1.0, 1.0, (3 * len(box.low),), np.float32)
+        return box_with_zero(box.low.ravel(), box.high.ravel()), action
+
+    def seen(self, features: Features) -> Features:
+        """What the agent sees of features, shape (..., N, F)."""
+        return features.reshape(*features.shape[:-2], -1)
+
+    def rows(self, action: Any, features: Features, name: str = "action") -> Any:
+        """Turn an action into rows, shape (..., 3, N); an allocation stays as it is.
+
+        `features` are those that the agent has seen. Raises `ValueError` for another shape.
         """
         if isinstance(action, Allocation):
             return action
-        devices = self._num_devices
-        shape = (*self.batch, 3 * devices)
-        values = real_array("action", action)
+        values = real_array(name, action)
+        shape = (*features.shape[:-2], *self.action_shape)
         if values.shape != shape:
             raise ValueError(
-                f"action must be an Allocation or an array of shape {shape}, the frequencies, then "
-                f"the powers, then the scores of {devices} devices, got shape {values.shape}"
+                f"{name} must be an array of shape {shape}, {self.action_holds}, "
+                f"got shape {values.shape}"
             )
-        return values.reshape(*self.batch, 3, devices)
+        return self._rows(values, features)
+
+    def _rows(self, action: FloatArray, features: Features) -> FloatArray:
+        """The rows of an action of the right shape."""
+        return action.reshape(*features.shape[:-2], 3, -1)
 
 
-def flat_spaces(scaling: Scaling) -> tuple[Box, Box]:
-    """Boxes of flat observations, widened to include 0 (TorchRL pads with it), and of actions."""
-    box = scaling.feature_space()
-    low = np.minimum(box.low, 0.0)
-    high = np.maximum(box.high, 0.0)
-    action = Box(-1.0, 1.0, (3 * scaling.scenario.num_devices,), np.float32)
-    return Box(low.ravel(), high.ravel(), dtype=np.float32), action
+def box_with_zero(low: NDArray[Any], high: NDArray[Any]) -> Box:
+    """A box with these bounds, widened to include 0, with which TorchRL pads."""
+    return Box(np.minimum(low, 0.0), np.maximum(high, 0.0), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Policies from agents that any library has trained on ``FLEdgeFlat-v0``."""
+"""Policies from agents that any library has trained on FLEdge's environments."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium.spaces import Box, Dict
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
-from fl_edge_env.checks import real_array
 from fl_edge_env.core import check_softmax_scale
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.files import as_value_error, check_regular, user_path
-from fl_edge_env.flat_view import FlatView, flat_spaces
+from fl_edge_env.flat_view import FlatForm, FlatView
 from fl_edge_env.observations import available_devices
+from fl_edge_env.rule import RuleForm
 from fl_edge_env.typing import FloatArray, Observed
 from policies.base import Policy
 from policies.user_code import user_errors
@@ -32,11 +32,12 @@ _MADE_OF = {"policy_class", "policy_kwargs", "observation_space", "action_space"
 
 
 class PredictPolicy(Policy):
-    """Decides with an agent's ``predict(observation)``, on the spaces of `FlatEnv`.
+    """Decides with an agent's ``predict(observation)``, on the spaces of `FlatEnv` or others.
 
     The agent sees one system at a time, float32 of shape (N F,), and returns its action, shape
-    (3 N,), or a tuple of action and state. An agent with the spaces of `device_spaces` sees a row
-    for each device, shape (N, 3 F), and returns a row for each, shape (N, 3).
+    (3 N,), or a tuple of action and state. An agent with the spaces of `RuleForm` decides by its
+    rule, one with those of `DeviceForm` sees and returns a row for each device. These two play any
+    number of devices.
 
     If `predict` takes ``deterministic``, by name or in ``**kwargs``, it gets True. If it takes
     ``state``, it gets the state that it returned in the previous round, None at the start of an
@@ -77,29 +78,36 @@ class PredictPolicy(Policy):
             self.model = model
         self._softmax_scale = check_softmax_scale(softmax_scale)
         self.reset(0)
-        self._by_device = self._decides_by_device()
+        self._form = self._find_form()
         taken = inspect.signature(self.model.predict).parameters.values()
         self._takes = [each.name for each in taken]
         if any(each.kind is each.VAR_KEYWORD for each in taken):
             self._takes.append("deterministic")
 
-    def _decides_by_device(self) -> bool:
-        """Whether the agent sees a row for each device; `ValueError` if its spaces do not match."""
-        names = "observation_space", "action_space"
-        trained = tuple(getattr(self.model, name, None) for name in names)
-        if trained == (None, None):
-            return False
-        for by_device in (False, True):
-            if _fits(trained, self._view.scaling, by_device=by_device):
-                return by_device
-        theirs, ours = (
-            " and ".join(str(getattr(space, "shape", space)) for space in each)
-            for each in (trained, flat_spaces(self._view.scaling))
-        )
+    def _find_form(self) -> FlatForm:
+        """The form whose spaces are the agent's; `ValueError` if there is none."""
+        spaces = [getattr(self.model, f"{name}_space", None) for name in ("observation", "action")]
+        forms = {name: kind(self._view.scaling) for name, kind in _FORMS.items()}
+        if spaces == [None, None]:
+            return forms["FLEdgeFlat-v0"]
+        if isinstance(spaces[0], Dict):
+            raise ValueError(
+                f"the agent {self.name!r} observes a dictionary, as in FLEdge-v0: train it on "
+                "FLEdgeFlat-v0 or FLEdgeRule-v0, whose numbers are of order one"
+            )
+        shapes = _shapes(spaces)
+        for form in forms.values():
+            if shapes == _shapes([form.observation_space, form.action_space]):
+                _check_bounds(self.name, spaces, form)
+                return form
+        ours = [
+            f"{_shapes([form.observation_space, form.action_space])} in {name}"
+            for name, form in forms.items()
+        ]
         raise ValueError(
-            f"the shapes or bounds of the agent {self.name!r}, trained with observations and "
-            f"actions of shapes {theirs}, are not the scenario's {ours}: use the system of its "
-            "training, and let predict scale observations and actions as wrappers did there"
+            f"the agent {self.name!r} was trained with observations and actions of shapes {shapes}"
+            f", but this scenario has {', '.join(ours)}: use the num_devices, csi and objective "
+            "of its training"
         )
 
     def reset(self, seed: int | Sequence[int]) -> None:
@@ -128,61 +136,87 @@ class PredictPolicy(Policy):
 
     def _rows(self, system: int, features: Features) -> FloatArray:
         """The agent's f, p and scores for a system, between -1 and 1, shape (3, N)."""
-        seen = device_rows(features) if self._by_device else features.ravel()
+        seen = self._form.seen(features)
+        agents = len(seen) if seen.ndim > 1 else 1
         keywords = {
             "deterministic": True,
             "state": self._states[system],
-            "episode_start": np.full(len(features) if self._by_device else 1, self._first),
+            "episode_start": np.full(agents, self._first),
         }
         given = {name: value for name, value in keywords.items() if name in self._takes}
         with user_errors(f"predict of {self.name} fails for an observation of {seen.shape}"):
             action: Any = self.model.predict(seen, **given)
         if isinstance(action, tuple):
             action, self._states[system] = action[0], action[-1]
-        devices = self.scenario.num_devices
-        expected = (devices, 3) if self._by_device else (3 * devices,)
-        values = real_array(f"the action of {self.name}", action)
-        if values.shape != expected:
-            raise ValueError(
-                f"predict of {self.name} must return an action of shape {expected}, frequencies, "
-                f"powers and scores of {devices} devices, got {values.shape}"
-            )
-        return values.T if self._by_device else values.reshape(3, devices)
+        rows: FloatArray = self._form.rows(action, features, f"the action of {self.name}")
+        return rows
 
 
-def device_spaces(scaling: Scaling) -> tuple[spaces.Box, spaces.Box]:
-    """Observation space (3 F,) and action space (3,) of an agent that decides for one device."""
-    box = scaling.feature_space()
-    low = box.low.min(axis=0)
-    high = box.high.max(axis=0)
-    context = np.concatenate([low, low, np.zeros_like(low)])
-    seen = spaces.Box(context, np.concatenate([high, high, high - low]), dtype=np.float32)
-    return seen, spaces.Box(-1.0, 1.0, (3,), np.float32)
+class DeviceForm(FlatForm):
+    """An agent that decides for one device at a time, with a row for each device.
+
+    A row has the device's features and their mean and standard deviation over all devices, shape
+    (3 F,); its action is the device's f, p and score, shape (3,).
+    """
+
+    action_holds = "a row for each device: frequency, power and score"
+
+    def __init__(self, scaling: Scaling) -> None:
+        super().__init__(scaling)
+        self.action_shape = scaling.scenario.num_devices, 3
+
+    def _spaces(self) -> tuple[Box, Box]:
+        low, high = self.scaling.feature_bounds()
+        context = np.concatenate([low, low, np.zeros_like(low)])
+        seen = Box(context, np.concatenate([high, high, high - low]), dtype=np.float32)
+        return seen, Box(-1.0, 1.0, (3,), np.float32)
+
+    def seen(self, features: Features) -> Features:
+        """Features (..., N, F) with their means and standard deviations, shape (..., N, 3 F)."""
+        mean = features.mean(axis=-2, keepdims=True)
+        context = np.concatenate([mean, features.std(axis=-2, keepdims=True)], axis=-1)
+        everywhere = np.repeat(context, features.shape[-2], axis=-2)
+        return np.concatenate([features, everywhere], axis=-1)
+
+    def _rows(self, action: FloatArray, features: Features) -> FloatArray:  # noqa: ARG002
+        return action.swapaxes(-1, -2)
 
 
-def device_rows(features: Features) -> Features:
-    """Features (..., N, F) with their means and standard deviations, shape (..., N, 3 F)."""
-    mean = features.mean(axis=-2, keepdims=True)
-    context = np.concatenate([mean, features.std(axis=-2, keepdims=True)], axis=-1)
-    everywhere = np.repeat(context, features.shape[-2], axis=-2)
-    return np.concatenate([features, everywhere], axis=-1)
+_FORMS = {"FLEdgeFlat-v0": FlatForm, "FLEdgeRule-v0": RuleForm, "BatchVecEnv": DeviceForm}
 
 
-def _fits(trained: Sequence[Any], scaling: Scaling, *, by_device: bool) -> bool:
-    """Whether spaces match a scenario's, except for bounds that grow with its rounds."""
-    ours = (device_spaces if by_device else flat_spaces)(scaling)
-    for theirs, own in zip(trained, ours, strict=True):
-        if not isinstance(theirs, spaces.Box) or theirs.shape != own.shape:
-            return False
-    seen = trained[0]
-    own = ours[0]
-    blocks = own.shape[0] // len(scaling.names)
-    fixed = np.tile([name not in _GROWING for name in scaling.names], blocks)
-    return (
-        np.allclose(seen.low[fixed], own.low[fixed])
-        and np.allclose(seen.high[fixed], own.high[fixed])
-        and bool(trained[1] == ours[1])
-    )
+def _shapes(spaces: Sequence[Any]) -> str:
+    return " and ".join(str(getattr(space, "shape", space)) for space in spaces)
+
+
+def _check_bounds(name: str, spaces: Sequence[Any], form: FlatForm) -> None:
+    """Raise `ValueError` if spaces of the right shapes have other bounds than a form's.
+
+    Bounds of features that grow with the rounds may differ, and all those of features that one
+    network sees of any device.
+    """
+    seen, acted = spaces
+    ours = form.observation_space
+    same = np.isclose(seen.low, ours.low) & np.isclose(seen.high, ours.high)
+    names = np.resize(form.scaling.names, same.shape)
+    if type(form) is FlatForm:
+        same |= np.isin(names, _GROWING)
+    else:
+        same = np.isfinite(seen.low) & np.isfinite(seen.high)
+    what = ""
+    if not same.all():
+        first = int(same.argmin())
+        what = (
+            f"{names[first]} from {seen.low[first]:.4g} to {seen.high[first]:.4g}, here from "
+            f"{ours.low[first]:.4g} to {ours.high[first]:.4g}"
+        )
+    elif acted != form.action_space:
+        what = f"actions in {acted}, here in {form.action_space}"
+    if what:
+        raise ValueError(
+            f"the agent {name!r} was trained with other bounds, {what}: use the system of its "
+            "training, and let predict scale observations and actions as wrappers did there"
+        )
 
 
 class SavedAgent:

@@ -13,7 +13,7 @@ from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
 from fl_edge_env.checks import one_of
 from fl_edge_env.flat import FlatVectorEnv
 from fl_edge_env.typing import BoolArray, Float32Array, FloatArray
-from policies.agents import device_rows, device_spaces
+from policies.agents import DeviceForm
 from policies.learning.credit import difference_reward
 
 # Training seed s plays the episodes of seeds from s + 1 times this, far from the small seeds of
@@ -58,7 +58,9 @@ class BatchVecEnv(VecEnv):
         self.batch = FlatVectorEnv(self.systems)
         self.credit = credit
         self.scaling = self.batch.scaling
-        super().__init__(num_envs * scenario.num_devices, *device_spaces(self.scaling))
+        self.form = DeviceForm(self.scaling)
+        spaces = self.form.observation_space, self.form.action_space
+        super().__init__(num_envs * scenario.num_devices, *spaces)
 
     @property
     def scenario(self) -> Scenario:
@@ -112,7 +114,7 @@ class BatchVecEnv(VecEnv):
     def _seen(self, observation: Float32Array) -> Float32Array:
         """Flat observations of systems, shape (B, N F), as rows."""
         features = observation.reshape(len(observation), self.scenario.num_devices, -1)
-        rows = device_rows(features)
+        rows = self.form.seen(features)
         return rows.reshape(-1, rows.shape[-1])
 
     def _differences(

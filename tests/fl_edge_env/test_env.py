@@ -13,16 +13,17 @@ from gymnasium.utils.env_checker import check_env
 from fl_edge_env import Allocation, FLEdgeEnv, FLEdgeVectorEnv, Scenario
 from tests.support import channel_of, chosen, spoil
 
-IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeCMDP-v0"]
+IDS = ["FLEdge-v0", "FLEdgeFlat-v0", "FLEdgeRule-v0", "FLEdgeCMDP-v0"]
 FIELDS = [{}, {"availability": 0.7, "latency": "round_time"}, {"upload_failure": 0.2}]
 
 
 # Warnings are errors: but that it is a wrapper the checker has nothing to criticise.
 @pytest.mark.filterwarnings("ignore:.*different from the unwrapped version")
+@pytest.mark.filterwarnings("ignore:.*symmetric and normalized space")  # of FLEdgeRule-v0
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.parametrize("csi", ["full", "delayed", "participants"])
 @pytest.mark.parametrize(
-    ("name", "objective"), [(i, "outcome") for i in IDS] + [(IDS[1], "penalty")]
+    ("name", "objective"), [(i, "outcome") for i in IDS] + [(i, "penalty") for i in IDS[1:3]]
 )
 def test_env__passes_gymnasiums_checker_with_every_id_and_option(name, objective, csi, fields):
     env = gym.make(name, scenario="digits", objective=objective, csi=csi, deadline_s=4.0, **fields)

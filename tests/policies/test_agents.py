@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from fl_edge_env import Scenario
 from fl_edge_env.allocation import decode_action
+from fl_edge_env.flat import learning_seed
 from policies import check_policy, evaluate, make_policy
 from policies.learning.vec_env import BatchVecEnv
 from tests.support import EXAMPLES
@@ -34,25 +35,38 @@ class Plain:
         return np.resize(np.sin(100.0 * observation), 3 * 5)
 
 
-def total_time(model, scenario: Scenario) -> float:
-    """The time of an episode that the agent plays itself in the flat environment."""
-    env = flat(scenario)
-    observation, _ = env.reset(seed=3)
-    time = 0.0
-    for _ in range(scenario.num_rounds):
-        observation, *_, info = env.step(model.predict(observation))
-        time += info["round_time"]
-    return time
+class Ruler(Plain):
+    """An agent with the spaces of a rule, which it learned in a larger and slower system."""
+
+    def __init__(self, scenario: Scenario):
+        env = gym.make("FLEdgeRule-v0", scenario=Scenario.cifar10(**asked(scenario)))
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+
+    def predict(self, observation):
+        assert observation.shape == self.observation_space.shape
+        return np.resize(np.sin(100.0 * observation), self.action_space.shape)
+
+
+def asked(scenario: Scenario) -> dict[str, str]:
+    return {"objective": scenario.objective, "csi": scenario.csi}
 
 
 @pytest.mark.parametrize("scenario", [SMALL, PARTICIPANTS])
-def test_predict__decides_as_in_the_flat_environment(scenario):
-    policy = make_policy("predict", scenario, model=Plain())
+@pytest.mark.parametrize("name", ["FLEdgeFlat-v0", "FLEdgeRule-v0"])
+def test_predict__decides_as_in_the_environment(name, scenario):
+    model = Plain() if name == "FLEdgeFlat-v0" else Ruler(scenario)
+    policy = make_policy("predict", scenario, model=model)
     check_policy(policy)
-    found = evaluate([policy], scenario, [8, 3], gaps=False)
-    assert found["policy"].unique().tolist() == ["Plain"]
-    assert found["total_time"].iloc[1] == pytest.approx(total_time(Plain(), scenario))
-    assert found["total_time"].iloc[1] != found["total_time"].iloc[0]
+    assert policy.name == type(model).__name__
+    env = gym.make(name, scenario=scenario)
+    plain = gym.make("FLEdge-v0", scenario=scenario)
+    seen, _ = env.reset(seed=3)
+    raw, _ = plain.reset(seed=learning_seed(3))
+    for _ in range(scenario.num_rounds):
+        seen, *_, info = env.step(model.predict(seen))
+        raw, *_, expected = plain.step(policy.decide(raw))
+        assert info["elapsed_time"] == pytest.approx(expected["elapsed_time"])
 
 
 @pytest.mark.parametrize(("kind", "options"), [(PPO, {"n_steps": 16, "batch_size": 16}), (SAC, {})])
@@ -88,16 +102,23 @@ TWICE = np.full(15, -2, np.float32), np.full(15, 2, np.float32)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: flat(SMALL.replace(num_devices=4)), r"shapes \(20,\) and \(12,\), are not"),
-        (lambda: flat(SMALL, csi="participants"), "the shapes or bounds of the agent"),
         (
-            lambda: gym.make("FLEdgeFlat-v0", scenario="phones"),
-            r"are not the sc.* \(25,\) and \(15,\)",
+            lambda: flat(SMALL.replace(num_devices=4)),
+            r"shapes \(20,\) and \(12,\), but this scenario has \(25,\) and \(15,\) in FLEdgeFlat",
         ),
-        (lambda: BatchVecEnv(1, Scenario.femnist()), "use the system of its training"),
-        (lambda: flat(SMALL, noise_power_w=0.02), "let predict scale"),
-        (lambda: RescaleAction(flat(SMALL), *TWICE), "let predict scale"),
-        (lambda: NormalizeObservation(flat(SMALL)), "let predict scale"),
+        (
+            lambda: flat(SMALL, csi="participants"),
+            r"\(20,\) and \(18,\) in FLEdgeRule-v0, .* use the num_devices, csi and objective of",
+        ),
+        (lambda: gym.make("FLEdgeRule-v0", csi="participants"), r"\(32,\) and \(27,\), but this"),
+        (lambda: gym.make("FLEdge-v0", scenario=SMALL), "dictionary, as in .* FLEdgeFlat-v0 or"),
+        (
+            lambda: flat(SMALL, noise_power_w=0.02),
+            "bounds, device time from .*, here from .*: use the system of its training, and let",
+        ),
+        (lambda: RescaleAction(flat(SMALL), *TWICE), "bounds, actions in Box.* let predict scale"),
+        (lambda: NormalizeObservation(flat(SMALL)), "device time from -inf to inf"),
+        (lambda: NormalizeObservation(gym.make("FLEdgeRule-v0")), "device time from -inf to inf"),
     ],
 )
 def test_predict__refuses_agents_of_other_systems(make, message):
@@ -192,7 +213,7 @@ def test_predict__says_that_a_file_is_damaged(tmp_path):
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (np.zeros(10), r"shape \(15,\), .* of 5 devices, got \(10,\)"),
+        (np.zeros(10), r"action of Gives must .*\(15,\), the freq.*, got shape \(10,\)"),
         (np.full(15, np.nan), "numbers in \\[-1, 1\\], got NaN"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from fl_edge_env import FLEdgeEnv, Scenario, with_phones
 from fl_edge_env.features import FEATURES, Scaling
+from fl_edge_env.flat import learning_seed
 from policies.learning.credit import difference_reward
 from policies.learning.vec_env import BatchVecEnv
 
@@ -42,7 +43,7 @@ def test_devices__are_those_of_single_environments(scenario, credit):
     assert rows.dtype == np.float32
     envs = [FLEdgeEnv(scenario) for _ in range(2)]
     for system, env in enumerate(envs):
-        env.reset(seed=4_000_000 + system)
+        env.reset(seed=learning_seed(4_000_000 + system))
     np.testing.assert_allclose(rows, np.vstack([seen(env) for env in envs]), rtol=1e-4, atol=1e-5)
     for played, action in enumerate(actions(batch, 9)):
         expected = []

@@ -17,9 +17,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import pandas as pd
 import train_gru
@@ -28,7 +28,6 @@ import train_sb3
 import tyro
 from joblib import Parallel, delayed
 from scipy import stats
-from stable_baselines3 import PPO
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.tasks import SEEDS, TASKS, normalized_score
@@ -66,14 +65,9 @@ class Static(Policy):
         return Allocation(self.f, self.p, cohort=cohort)
 
 
-def plain(task: str, seed: int) -> Any:
-    """PPO with the settings of Stable-Baselines3, but a discount factor of 0."""
-    return PPO("MlpPolicy", gym.make(task), gamma=0.0, seed=seed, device="cpu").learn(50_000)
-
-
-def shared(task: str, seed: int) -> Any:
-    """PPO of Stable-Baselines3 with a row for each device and difference rewards."""
-    return train_sb3.train(TASKS[task].scenario, train_sb3.Settings(seed=seed))
+def of_sb3(agent: str, rounds: int, task: str, seed: int) -> Any:
+    """An agent of Stable-Baselines3."""
+    return train_sb3.train(agent, TASKS[task].scenario, seed, rounds)[0]
 
 
 def one_file(task: str, seed: int) -> Any:
@@ -87,8 +81,12 @@ def with_memory(task: str, seed: int) -> Any:
 
 
 # Agents' names in the table, and their training functions.
-AGENTS: dict[str, Callable[[str, int], Any]] = {"PPO, one file": one_file, "PPO of SB3": plain}
-SAMPLING_AGENTS = AGENTS | {"PPO of SB3, shared network": shared}
+AGENTS: dict[str, Callable[[str, int], Any]] = {
+    "PPO, one file": one_file,
+    "PPO of SB3": partial(of_sb3, "flat", 50_000),
+    "PPO of SB3, one rule": partial(of_sb3, "rule", 50_000),
+}
+SAMPLING_AGENTS = AGENTS | {"PPO of SB3, shared network": partial(of_sb3, "rows", 20_000)}
 BLIND_AGENTS = AGENTS | {"PPO with memory": with_memory}
 
 

@@ -1,6 +1,6 @@
 """Agents of Stable-Baselines3: learning curves, and files that play like any policy.
 
-python examples/train_sb3.py --scenario digits --agents rule flat rows sac --seeds 3
+python examples/train_sb3.py --scenario digits --agents rule flat rows sac --seeds 0 1 2
 python examples/train_sb3.py --scenario FLEdgeLongest-v0 --agents rows
 
 - rule: PPO with its defaults on FLEdgeRule-v0, one rule for all devices
@@ -50,8 +50,7 @@ class Settings:
     scenario: str = "cifar10"
     """A preset or a frozen task."""
     agents: tuple[Literal["rule", "flat", "rows", "sac"], ...] = ("rule",)
-    seeds: int = 1
-    """The first is 0."""
+    seeds: tuple[int, ...] = (0,)
     rounds: int = 53_248  # 26 updates of PPO with its defaults
     every: int = 53_248
     """Rounds between two points of the learning curve."""
@@ -82,50 +81,48 @@ def make(agent: str, scenario: Scenario, seed: int) -> Any:
 
 
 class Curve(BaseCallback):
-    """Plays the agent under the same seeds again and again; its clock stands still meanwhile."""
+    """Plays the agent every so many rounds; its clock stands still meanwhile."""
 
-    def __init__(self, scenario: Scenario, steps_per_round: int, every: int) -> None:
+    def __init__(self, scenario: Scenario, systems: int, every: int) -> None:
         super().__init__()
         self.scenario = scenario
-        self.steps_per_round = steps_per_round
+        self.systems = systems  # of which a step plays a round each
         self.every = every
         self.points: list[dict[str, Any]] = []
-        self.begun = time.perf_counter()
+        self.begun = time.process_time()
 
     def _on_step(self) -> bool:
+        rounds = (self.n_calls - 1) * self.systems
+        if rounds % self.every == 0:
+            self.play(rounds, gaps=False)
         return True
 
-    def _on_rollout_start(self) -> None:
-        if self.num_timesteps >= self.every * self.steps_per_round * len(self.points):
-            self.play()
-
-    def play(self) -> None:
+    def play(self, rounds: int, *, gaps: bool) -> None:
         """Add a point to the curve."""
-        stopped = time.perf_counter()
-        point = {"rounds": self.num_timesteps // self.steps_per_round}
-        point |= {"steps": self.num_timesteps, "seconds": stopped - self.begun}
+        point = {"rounds": rounds, "seconds": time.process_time() - self.begun}
         agent = make_policy("predict", self.scenario, model=self.model)
-        self.points.append(point | played(agent))
-        self.begun += time.perf_counter() - stopped
+        self.points.append(point | played(agent, gaps=gaps))
+        self.begun = time.process_time() - point["seconds"]
 
 
-def played(policy: Policy) -> dict[str, Any]:
+def played(policy: Policy, *, gaps: bool) -> dict[str, Any]:
     """Means over the seeds, and the status."""
-    table = evaluate([policy], policy.scenario, SEEDS, progress=False)
-    return {**table[["total_time", "gap"]].mean(), "status": table["status"][0]}
+    table = evaluate([policy], policy.scenario, SEEDS, gaps=gaps, progress=False)
+    means = table[["total_time", "gap"] if gaps else ["total_time"]].mean()
+    return {**means, "status": table["status"][0]}
 
 
 def train(
-    agent: str, scenario: Scenario, seed: int, rounds: int, every: int | None = None
+    agent: str, scenario: Scenario, seed: int, rounds: int, every: int = 0
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Train an agent; returns its model and the points of its learning curve."""
+    """Train an agent; returns its model and the points of its learning curve, if `every` is set."""
     torch.set_num_threads(1)  # more threads slow down so small a network
-    steps = scenario.num_devices if agent == "rows" else 1
     model = make(agent, scenario, seed)
-    curve = Curve(scenario, steps, every or rounds)
+    steps = scenario.num_devices if agent == "rows" else 1  # of a round of a system
+    curve = Curve(scenario, model.env.num_envs // steps, every)
     model.learn(rounds * steps, callback=curve if every else None)
     if every:
-        curve.play()
+        curve.play(rounds, gaps=True)
     return model, curve.points
 
 
@@ -145,16 +142,15 @@ def main(settings: Settings) -> None:
     """Train and save, and compare with LROA and Uni-D on seeds that no agent has seen."""
     name = settings.scenario
     scenario = TASKS[name].scenario if name in TASKS else Scenario.preset(name)
-    rows = [{"agent": name} | played(make_policy(name, scenario)) for name in ("lroa", "uni-d")]
+    known = [make_policy(name, scenario) for name in ("lroa", "uni-d")]
+    rows = [{"agent": policy.name} | played(policy, gaps=True) for policy in known]
     for agent in settings.agents:
-        for seed in range(settings.seeds):
+        for seed in settings.seeds:
             model, points = train(agent, scenario, seed, settings.rounds, settings.every)
             save(model, settings.out / f"{agent}-{seed}.zip")
             rows += [{"agent": agent, "seed": seed} | point for point in points]
-            table = pd.DataFrame(rows)
-            table.to_csv(settings.out / "curve.csv", index=False)
-            print(table.iloc[-1:].to_string(index=False, header=False), flush=True)
-    print(table.groupby(["agent", "seed"], sort=False, dropna=False).last().to_string())
+            pd.DataFrame(rows).to_csv(settings.out / "curve.csv", index=False)
+            print(rows[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from fl_edge_env.channels import (
 )
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.flat import FlatEnv, FlatVectorEnv
-from fl_edge_env.rule import RuleEnv, RuleVectorEnv
 from fl_edge_env.scenario import Scenario, with_phones, with_proportional_work
 from fl_edge_env.simulator import Simulator
 from fl_edge_env.vector_env import FLEdgeVectorEnv
@@ -29,8 +28,6 @@ __all__ = [
     "FlatVectorEnv",
     "LinkChannel",
     "MarkovChannel",
-    "RuleEnv",
-    "RuleVectorEnv",
     "Scenario",
     "Simulator",
     "TraceChannel",
@@ -41,10 +38,9 @@ __all__ = [
 
 _PLAIN = "fl_edge_env.env:FLEdgeEnv", "fl_edge_env.vector_env:FLEdgeVectorEnv"
 _FLAT = "fl_edge_env.flat:make_flat", "fl_edge_env.flat:make_flat_vector"
-_RULE = "fl_edge_env.rule:make_rule", "fl_edge_env.rule:make_rule_vector"
 
 
-def _register(name: str, entry_points: tuple[str, str], **keywords: str) -> None:
+def _register(name: str, entry_points: tuple[str, str], **keywords: object) -> None:
     single, batch = entry_points
     gymnasium.register(
         id=name,
@@ -58,7 +54,7 @@ def _register(name: str, entry_points: tuple[str, str], **keywords: str) -> None
 
 _register("FLEdge-v0", _PLAIN)
 _register("FLEdgeFlat-v0", _FLAT)
-_register("FLEdgeRule-v0", _RULE)
+_register("FLEdgeRule-v0", _FLAT, rule=True)
 _register("FLEdgeCMDP-v0", _FLAT, objective="outcome")
 for _name, _task in tasks.TASKS.items():
     _register(_name, _FLAT, **_task.fields)

@@ -51,7 +51,9 @@ class Scaling:
     their mean. The devices' true mean gains are not used, as the server does not know them.
 
     `names` are the feature names; queues are divided by `queue` [J], shape (N,), times by `time`
-    [s].
+    [s]. A reward of `FLEdgeEnv` becomes ``(reward + offset) / unit``: `offset` [J^2] is V times the
+    penalty at mid-range f and p with uniform sampling, `unit` [J^2] is V times a tenth of `time`.
+    With ``objective="outcome"`` they are 0 and 1.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -76,8 +78,8 @@ class Scaling:
         self.queue: FloatArray
         if self._outcome:  # the reward is already of order one
             self.queue = scenario.energy_budget_j / self._target
-            self._reward_offset = 0.0
-            self._reward_unit = 1.0
+            self.offset = 0.0
+            self.unit = 1.0
         else:
             self._scale_by_penalty(device_time, compute_power)
 
@@ -89,8 +91,8 @@ class Scaling:
         self.queue = scenario.V * uniform / (participation * compute_power)
         latency = float(lyapunov.latency(device_time, uniform, scenario))
         error = float(lyapunov.sampling_error(uniform, scenario.weights))
-        self._reward_offset = scenario.V * (latency + scenario.lambda_ * error)
-        self._reward_unit = _REWARD_UNIT * scenario.V * self.time
+        self.offset = scenario.V * (latency + scenario.lambda_ * error)
+        self.unit = _REWARD_UNIT * scenario.V * self.time
 
     def _middle(self, gain: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Time [s] and energy [J] of each device at the middle of all ranges."""
@@ -171,8 +173,8 @@ class Scaling:
 
     def reward(self, reward: Any) -> Any:
         """Shift and scale the reward of a round to order one; an array or a number."""
-        return (reward + self._reward_offset) / self._reward_unit
+        return (reward + self.offset) / self.unit
 
     def device_reward(self, reward: FloatArray) -> FloatArray:
         """Scale the contribution of a device to the reward to order one."""
-        return reward * (self.scenario.num_devices / self._reward_unit)
+        return reward * (self.scenario.num_devices / self.unit)

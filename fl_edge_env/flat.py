@@ -21,6 +21,7 @@ from fl_edge_env.core import ReadsThrough, fixed
 from fl_edge_env.env import FLEdgeEnv
 from fl_edge_env.features import Features, Scaling
 from fl_edge_env.flat_view import FlatForm, FlatView
+from fl_edge_env.rule import RuleForm
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, Observed
 from fl_edge_env.vector_env import FLEdgeVectorEnv, Seeds
@@ -42,20 +43,18 @@ class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCon
     """
 
     scaling: Scaling = fixed("scaling", "_view.scaling")
-    _form_type = FlatForm
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self)
+    def __init__(self, env: gym.Env[Any, Any], *, rule: bool = False) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, rule=rule)
         scenario = _scenario_of(env, "FlatEnv", FLEdgeEnv)
         super().__init__(env)
         self._view = FlatView(scenario)
-        self._form = self._form_type(self.scaling)
-        self.observation_space = self._form.observation_space
-        self.action_space = self._form.action_space
+        self._form = (RuleForm if rule else FlatForm)(self.scaling)
+        self.observation_space, self.action_space = self._form.spaces
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
         """See `FLEdgeEnv.step`: the action has shape (3 N,), the observation (N F,)."""
-        rows = self._form.rows(action, self._view.current)
+        rows = self._form.checked_rows(action, self._view.current)
         observation, reward, *ended, info = self.env.step(rows)
         seen = self._form.seen(self._view.see(observation))
         return seen, self.scaling.reward(reward), *ended, info
@@ -81,16 +80,14 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
 
     scaling: Scaling = fixed("scaling", "_view.scaling")
     autoreset_mode: AutoresetMode = fixed("autoreset_mode", "unwrapped.autoreset_mode")
-    _form_type = FlatForm
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self)
+    def __init__(self, env: VectorEnv[Any, Any, Any], *, rule: bool = False) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, rule=rule)
         scenario = _scenario_of(env, "FlatVectorEnv", FLEdgeVectorEnv)
         super().__init__(env)
         self._view = FlatView(scenario, (self.num_envs,))
-        self._form = self._form_type(self.scaling)
-        self.single_observation_space = self._form.observation_space
-        self.single_action_space = self._form.action_space
+        self._form = (RuleForm if rule else FlatForm)(self.scaling)
+        self.single_observation_space, self.single_action_space = self._form.spaces
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
@@ -118,7 +115,7 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
         The reward is scaled, and 0 if a step only started the next episode. In same-step mode
         ``final_obs`` is also flat.
         """
-        rows = self._form.rows(actions, self._view.current)
+        rows = self._form.checked_rows(actions, self._view.current)
         observation, reward, terminated, truncated, info = self.env.step(rows)
         played = info["_round_time"]  # False if the step was a reset
         self._view.reset(~played)
@@ -154,14 +151,14 @@ def learning_seed(seed: int | None) -> int | None:
     return None if seed is None else natural_number("seed", seed) + _LEARNING
 
 
-def make_flat(**keywords: Any) -> FlatEnv:
-    """Make ``FLEdgeFlat-v0``, a `FlatEnv`, with the keywords of `FLEdgeEnv`."""
-    return FlatEnv(FLEdgeEnv(**keywords))
+def make_flat(*, rule: bool = False, **keywords: Any) -> FlatEnv:
+    """Make ``FLEdgeFlat-v0``, with `rule` ``FLEdgeRule-v0``; takes the keywords of `FLEdgeEnv`."""
+    return FlatEnv(FLEdgeEnv(**keywords), rule=rule)
 
 
-def make_flat_vector(**keywords: Any) -> FlatVectorEnv:
-    """Make the native batch of ``FLEdgeFlat-v0``, with the keywords of `FLEdgeVectorEnv`."""
-    return FlatVectorEnv(FLEdgeVectorEnv(**keywords))
+def make_flat_vector(*, rule: bool = False, **keywords: Any) -> FlatVectorEnv:
+    """Make the native batch of these, with the keywords of `FLEdgeVectorEnv`."""
+    return FlatVectorEnv(FLEdgeVectorEnv(**keywords), rule=rule)
 
 
 def _scenario_of(env: Any, wrapper: str, kind: type[FLEdgeEnv] | type[FLEdgeVectorEnv]) -> Scenario:

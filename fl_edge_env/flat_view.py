@@ -64,57 +64,50 @@ class FlatView:
 
 
 class FlatForm:
-    """An agent's spaces: the features of all devices in turn, and the three rows of an action.
+    """What an agent sees of features, and how its action becomes rows.
 
-    Subclasses have other spaces for the same features and rows.
+    The agent sees the features of all devices in turn and returns the three rows in turn.
 
     Attributes
     ----------
-    scaling : Scaling
-        Its features, shape (..., N, F).
-    observation_space, action_space : Box
-        What an agent sees and returns for one system, shapes (N F,) and (3 N,).
-    action_shape : tuple of int
-        Shape of the action of one system.
+    spaces : tuple of Box
+        Its observation space, shape (N F,), and action space, shape (3 N,).
+    agents : tuple of int
+        Leading axes of its observations and actions in one system.
+    shared : bool
+        Whether the spaces have the same shapes for any number of devices.
     """
 
-    action_holds = "the frequencies, then the powers, then the scores of all devices"
+    agents: tuple[int, ...] = ()
+    shared = False
+    holds = "the frequencies, then the powers, then the scores of all devices"
 
     def __init__(self, scaling: Scaling) -> None:
-        self.scaling = scaling
-        self.observation_space, self.action_space = self._spaces()
-        self.action_shape: tuple[int, ...] = self.action_space.shape
-
-    def _spaces(self) -> tuple[Box, Box]:
-        box = self.scaling.feature_space()
-        action = Box(-1.0, 1.0, (3 * len(box.low),), np.float32)
-        return box_with_zero(box.low.ravel(), box.high.ravel()), action
+        box = scaling.feature_space()
+        actions = Box(-1.0, 1.0, (3 * len(box.low),), np.float32)
+        self.spaces = with_zero(box.low.ravel(), box.high.ravel()), actions
 
     def seen(self, features: Features) -> Features:
         """What the agent sees of features, shape (..., N, F)."""
         return features.reshape(*features.shape[:-2], -1)
 
-    def rows(self, action: Any, features: Features, name: str = "action") -> Any:
-        """Turn an action into rows, shape (..., 3, N); an allocation stays as it is.
+    def rows(self, action: FloatArray, features: Features) -> FloatArray:  # noqa: ARG002
+        """Turn the action for the features that the agent has seen into rows, (..., 3, N)."""
+        return action.reshape(*action.shape[:-1], 3, -1)
 
-        `features` are those that the agent has seen. Raises `ValueError` for another shape.
-        """
+    def checked_rows(self, action: Any, features: Features, name: str = "action") -> Any:
+        """Check an action, and turn it into rows; an allocation stays as it is."""
         if isinstance(action, Allocation):
             return action
         values = real_array(name, action)
-        shape = (*features.shape[:-2], *self.action_shape)
+        shape = (*features.shape[:-2], *self.agents, *self.spaces[1].shape)
         if values.shape != shape:
             raise ValueError(
-                f"{name} must be an array of shape {shape}, {self.action_holds}, "
-                f"got shape {values.shape}"
+                f"{name} must be an array of shape {shape}, {self.holds}, got shape {values.shape}"
             )
-        return self._rows(values, features)
-
-    def _rows(self, action: FloatArray, features: Features) -> FloatArray:
-        """The rows of an action of the right shape."""
-        return action.reshape(*features.shape[:-2], 3, -1)
+        return self.rows(values, features)
 
 
-def box_with_zero(low: NDArray[Any], high: NDArray[Any]) -> Box:
+def with_zero(low: NDArray[Any], high: NDArray[Any]) -> Box:
     """A box with these bounds, widened to include 0, with which TorchRL pads."""
     return Box(np.minimum(low, 0.0), np.maximum(high, 0.0), dtype=np.float32)

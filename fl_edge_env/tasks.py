@@ -10,7 +10,7 @@ from fl_edge_env.checks import one_of
 from fl_edge_env.scenario import Scenario
 
 # Keywords of Gymnasium that leave a task as it is.
-_FREE = "render_mode", "num_envs", "autoreset_mode", "vectorization_mode"
+_FREE = "render_mode", "num_envs", "autoreset_mode", "vectorization_mode", "rule"
 SEEDS = range(20)  # held out: agents train, and settings are tuned, on other seeds
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box
 
 from fl_edge_env import Allocation, Scenario
 from fl_edge_env.allocation import decode_action
@@ -85,29 +85,27 @@ class PredictPolicy(Policy):
             self._takes.append("deterministic")
 
     def _find_form(self) -> FlatForm:
-        """The form whose spaces are the agent's; `ValueError` if there is none."""
-        spaces = [getattr(self.model, f"{name}_space", None) for name in ("observation", "action")]
+        """The form with the agent's spaces; `ValueError` if there is none."""
+        names = "observation_space", "action_space"
+        trained = [getattr(self.model, name, None) for name in names]
         forms = {name: kind(self._view.scaling) for name, kind in _FORMS.items()}
-        if spaces == [None, None]:
+        if trained == [None, None]:
             return forms["FLEdgeFlat-v0"]
-        if isinstance(spaces[0], Dict):
-            raise ValueError(
-                f"the agent {self.name!r} observes a dictionary, as in FLEdge-v0: train it on "
-                "FLEdgeFlat-v0 or FLEdgeRule-v0, whose numbers are of order one"
-            )
-        shapes = _shapes(spaces)
-        for form in forms.values():
-            if shapes == _shapes([form.observation_space, form.action_space]):
-                _check_bounds(self.name, spaces, form)
-                return form
-        ours = [
-            f"{_shapes([form.observation_space, form.action_space])} in {name}"
-            for name, form in forms.items()
-        ]
+        ours = {name: _shapes(form.spaces) for name, form in forms.items()}
+        theirs = _shapes(trained)
+        for name, form in forms.items():
+            if theirs == ours[name]:
+                if _fits(trained, form, self._view.scaling.names):
+                    return form
+                raise ValueError(
+                    f"the agent {self.name!r} was trained on {name} with other bounds: use the "
+                    "system of its training, and let predict scale observations and actions as "
+                    "wrappers did there"
+                )
         raise ValueError(
-            f"the agent {self.name!r} was trained with observations and actions of shapes {shapes}"
-            f", but this scenario has {', '.join(ours)}: use the num_devices, csi and objective "
-            "of its training"
+            f"the agent {self.name!r} was trained with observations and actions of {theirs}, but "
+            f"here they are of {', '.join(f'{each} in {name}' for name, each in ours.items())}: "
+            "train it on one of these, with the scenario's num_devices, csi and objective"
         )
 
     def reset(self, seed: int | Sequence[int]) -> None:
@@ -137,39 +135,36 @@ class PredictPolicy(Policy):
     def _rows(self, system: int, features: Features) -> FloatArray:
         """The agent's f, p and scores for a system, between -1 and 1, shape (3, N)."""
         seen = self._form.seen(features)
-        agents = len(seen) if seen.ndim > 1 else 1
         keywords = {
             "deterministic": True,
             "state": self._states[system],
-            "episode_start": np.full(agents, self._first),
+            "episode_start": np.full(self._form.agents or 1, self._first),
         }
         given = {name: value for name, value in keywords.items() if name in self._takes}
         with user_errors(f"predict of {self.name} fails for an observation of {seen.shape}"):
             action: Any = self.model.predict(seen, **given)
         if isinstance(action, tuple):
             action, self._states[system] = action[0], action[-1]
-        rows: FloatArray = self._form.rows(action, features, f"the action of {self.name}")
+        rows: FloatArray = self._form.checked_rows(action, features, f"the action of {self.name}")
         return rows
 
 
 class DeviceForm(FlatForm):
-    """An agent that decides for one device at a time, with a row for each device.
+    """A row for each device, so that one agent decides for all devices.
 
     A row has the device's features and their mean and standard deviation over all devices, shape
     (3 F,); its action is the device's f, p and score, shape (3,).
     """
 
-    action_holds = "a row for each device: frequency, power and score"
+    shared = True
+    holds = "frequency, power and score of each device"
 
     def __init__(self, scaling: Scaling) -> None:
-        super().__init__(scaling)
-        self.action_shape = scaling.scenario.num_devices, 3
-
-    def _spaces(self) -> tuple[Box, Box]:
-        low, high = self.scaling.feature_bounds()
+        self.agents = (scaling.scenario.num_devices,)
+        low, high = scaling.feature_bounds()
         context = np.concatenate([low, low, np.zeros_like(low)])
         seen = Box(context, np.concatenate([high, high, high - low]), dtype=np.float32)
-        return seen, Box(-1.0, 1.0, (3,), np.float32)
+        self.spaces = seen, Box(-1.0, 1.0, (3,), np.float32)
 
     def seen(self, features: Features) -> Features:
         """Features (..., N, F) with their means and standard deviations, shape (..., N, 3 F)."""
@@ -178,7 +173,8 @@ class DeviceForm(FlatForm):
         everywhere = np.repeat(context, features.shape[-2], axis=-2)
         return np.concatenate([features, everywhere], axis=-1)
 
-    def _rows(self, action: FloatArray, features: Features) -> FloatArray:  # noqa: ARG002
+    def rows(self, action: FloatArray, features: Features) -> FloatArray:  # noqa: ARG002
+        """See `FlatForm.rows`."""
         return action.swapaxes(-1, -2)
 
 
@@ -186,37 +182,20 @@ _FORMS = {"FLEdgeFlat-v0": FlatForm, "FLEdgeRule-v0": RuleForm, "BatchVecEnv": D
 
 
 def _shapes(spaces: Sequence[Any]) -> str:
-    return " and ".join(str(getattr(space, "shape", space)) for space in spaces)
+    return " and ".join(str(getattr(space, "shape", None) or space) for space in spaces)
 
 
-def _check_bounds(name: str, spaces: Sequence[Any], form: FlatForm) -> None:
-    """Raise `ValueError` if spaces of the right shapes have other bounds than a form's.
+def _fits(trained: Sequence[Any], form: FlatForm, features: Sequence[str]) -> bool:
+    """Whether spaces of a form's shapes have its bounds.
 
-    Bounds of features that grow with the rounds may differ, and all those of features that one
-    network sees of any device.
+    Bounds of features that grow with the rounds may differ, and all that one network sees of
+    devices of any system.
     """
-    seen, acted = spaces
-    ours = form.observation_space
+    seen, acted = trained
+    ours, actions = form.spaces
     same = np.isclose(seen.low, ours.low) & np.isclose(seen.high, ours.high)
-    names = np.resize(form.scaling.names, same.shape)
-    if type(form) is FlatForm:
-        same |= np.isin(names, _GROWING)
-    else:
-        same = np.isfinite(seen.low) & np.isfinite(seen.high)
-    what = ""
-    if not same.all():
-        first = int(same.argmin())
-        what = (
-            f"{names[first]} from {seen.low[first]:.4g} to {seen.high[first]:.4g}, here from "
-            f"{ours.low[first]:.4g} to {ours.high[first]:.4g}"
-        )
-    elif acted != form.action_space:
-        what = f"actions in {acted}, here in {form.action_space}"
-    if what:
-        raise ValueError(
-            f"the agent {name!r} was trained with other bounds, {what}: use the system of its "
-            "training, and let predict scale observations and actions as wrappers did there"
-        )
+    same |= np.isin(np.resize(features, same.shape), _GROWING)
+    return bool(acted == actions and (seen.is_bounded() if form.shared else same.all()))
 
 
 class SavedAgent:

@@ -59,8 +59,7 @@ class BatchVecEnv(VecEnv):
         self.credit = credit
         self.scaling = self.batch.scaling
         self.form = DeviceForm(self.scaling)
-        spaces = self.form.observation_space, self.form.action_space
-        super().__init__(num_envs * scenario.num_devices, *spaces)
+        super().__init__(num_envs * scenario.num_devices, *self.form.spaces)
 
     @property
     def scenario(self) -> Scenario:
@@ -87,15 +86,13 @@ class BatchVecEnv(VecEnv):
         self,
     ) -> tuple[Float32Array, Float32Array, BoolArray, list[dict[str, Any]]]:
         """Play one round in every system; infos are empty except at the end of an episode."""
-        batch = self.batch.num_envs
         simulator = self.systems.simulator
-        action = self._actions.reshape(batch, -1, 3).swapaxes(-1, -2).reshape(batch, -1)
-        if self.credit == "difference":  # from the state before the step
-            decision = self.systems.decode(action.reshape(batch, 3, -1))
-            before = simulator.channel_gain.copy(), simulator.queue.copy(), decision
-        observation, reward, _, truncated, info = self.batch.step(action)
+        before = simulator.channel_gain.copy(), simulator.queue.copy()
+        actions = self._actions.reshape(self.batch.num_envs, -1, 3)
+        decision = self.systems.decode(actions.swapaxes(-1, -2))
+        observation, reward, _, truncated, info = self.batch.step(decision)
         if self.credit == "difference":
-            reward = self._differences(*before, info)
+            reward = self._differences(*before, decision, info)
         else:
             reward = np.repeat(reward, self.scenario.num_devices)
         done = np.repeat(truncated, self.scenario.num_devices)

@@ -135,13 +135,14 @@ def test_asynchronous__devices_work_side_by_side():
 
 
 @pytest.mark.slow
-def test_training__learns():
+@pytest.mark.parametrize(("agent", "rounds"), [("rule", 12_288), ("rows", 3_000)])
+def test_training__learns(agent, rounds):
     module = example("train_sb3")
     scenario = Scenario.cifar10(num_devices=20, num_rounds=50)
     policies = [LROA(scenario)]
-    for name, rounds in (("before", 0), ("after", 3000)):
-        agent = module.train(scenario, module.Settings(rounds=rounds, credit="difference"))
-        policies.append(make_policy("predict", scenario, model=agent))
+    for name, number in (("before", 0), ("after", rounds)):
+        model, _ = module.train(agent, scenario, 0, number)
+        policies.append(make_policy("predict", scenario, model=model))
         policies[-1].name = name
     table = evaluate(policies, scenario, range(3), gaps=False, progress=False)
     reward = table.groupby("policy")["mean_reward"].mean()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import FlattenObservation
 
-from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, RuleEnv, Scenario
+from fl_edge_env import Allocation, FlatEnv, FlatVectorEnv, Scenario
 from fl_edge_env.flat import learning_seed
 from fl_edge_env.flat_view import FlatView
 from tests.support import random_actions
@@ -48,15 +48,16 @@ def test_flat_env__has_the_features_of_each_device_in_turn(scenario):
 # Rows 0 and 2 start anew after two rounds, so that the episodes end at different times.
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize(("name", "kind"), [("FLEdgeFlat-v0", FlatEnv), ("FLEdgeRule-v0", RuleEnv)])
-def test_batch__equals_a_batch_of_single_environments(name, kind, scenario, mode):
+@pytest.mark.parametrize("rule", [False, True])
+def test_batch__equals_a_batch_of_single_environments(rule, scenario, mode):
+    name = "FLEdgeRule-v0" if rule else "FLEdgeFlat-v0"
     native = gym.make_vec(name, scenario=scenario, autoreset_mode=mode, **NATIVE)
     reference = gym.make_vec(
         "FLEdge-v0",
         num_envs=3,
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": mode},
-        wrappers=[kind],
+        wrappers=[partial(FlatEnv, rule=rule)],
         scenario=scenario,
     )
     assert native.observation_space == reference.observation_space

@@ -67,7 +67,7 @@ class Static(Policy):
 
 def of_sb3(agent: str, rounds: int, task: str, seed: int) -> Any:
     """An agent of Stable-Baselines3."""
-    return train_sb3.train(agent, TASKS[task].scenario, seed, rounds)[0]
+    return train_sb3.train(agent, TASKS[task].scenario, seed, rounds)
 
 
 def one_file(task: str, seed: int) -> Any:

@@ -17,12 +17,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+import train_ppo
 import tyro
 from torch import Tensor, nn
 from torch.distributions import Normal
-
-from fl_edge_env.tasks import TASKS, normalized_score
-from policies import evaluate, make_policy
 
 
 @dataclass
@@ -206,14 +204,7 @@ def train(settings: Settings) -> Agent:
 
 def main(settings: Settings) -> None:
     """Train, and compare with model-based policies."""
-    scenario = gym.make(settings.env).unwrapped.scenario
-    policies = [make_policy(name, scenario) for name in ("lroa", "opportunistic")]
-    policies.append(make_policy("predict", scenario, model=train(settings)))
-    table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
-    result = table[["total_time", "worst_spent_ratio", "influence", "outcome_gap"]].mean()
-    if settings.env in TASKS:
-        result["score"] = normalized_score(settings.env, result["outcome_gap"])
-    print(result.assign(status=table["status"].first()).round(4).to_string())
+    train_ppo.report(settings.env, train(settings), "lroa", "opportunistic")
 
 
 if __name__ == "__main__":

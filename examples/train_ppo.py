@@ -16,17 +16,21 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+import train_sb3
 import tyro
+from stable_baselines3 import PPO
 from torch import nn
 from torch.distributions import Normal
 
 from fl_edge_env import Scenario
 from fl_edge_env.tasks import TASKS, normalized_score
 from policies import evaluate, make_policy
+from policies.learning.vec_env import BatchVecEnv
 
 
 @dataclass
@@ -147,36 +151,35 @@ def train(settings: Settings) -> Agent:
 
 def save(agent: Agent, scenario: Scenario, file: Path) -> None:
     """Save the actor as an agent of Stable-Baselines3 that plays the same."""
-    from stable_baselines3 import PPO
-
-    from policies.learning.vec_env import BatchVecEnv
-
-    shape = {"pi": [32, 32], "vf": []}
     rows = BatchVecEnv(1, scenario)
+    shape = {"pi": [32, 32], "vf": []}
     model = PPO("MlpPolicy", rows, policy_kwargs={"net_arch": shape}, device="cpu")
     actor = copy.deepcopy(agent.actor)
     # The rows of `BatchVecEnv` have the spread divided by N, and those of the agent by N - 1.
     actor[0].weight.data[:, 2 * agent.features :] *= (1 - 1 / scenario.num_devices) ** -0.5
     model.policy.mlp_extractor.policy_net.load_state_dict(actor[:-1].state_dict())
     model.policy.action_net.load_state_dict(actor[-1].state_dict())
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # Only training needs these: they are large, or other versions may not read them.
-    model.save(file, exclude=["rollout_buffer_class", "lr_schedule", "clip_range"])
+    train_sb3.save(model, file)
+
+
+def report(env: str, agent: Any, *names: str) -> None:
+    """Compare an agent with model-based policies on seeds that it has not seen."""
+    scenario = gym.make(env).unwrapped.scenario
+    policies = [make_policy(name, scenario) for name in names]
+    policies.append(make_policy("predict", scenario, model=agent))
+    table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
+    result = table[["total_time", "spent_ratio", "gap", "outcome_gap"]].mean()
+    if env in TASKS:
+        result["score"] = normalized_score(env, result[TASKS[env].measure])
+    print(result.assign(status=table["status"].first()).round(4).to_string())
 
 
 def main(settings: Settings) -> None:
-    """Train, save if a file is given, and compare with model-based policies."""
-    scenario = gym.make(settings.env).unwrapped.scenario
-    policies = [make_policy(name, scenario) for name in ("lroa", "uni-d", "opportunistic")]
+    """Train, save if a file is given, and compare."""
     agent = train(settings)
-    policies.append(make_policy("predict", scenario, model=agent))
     if settings.out is not None:
-        save(agent, scenario, settings.out)
-    table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
-    result = table[["total_time", "spent_ratio", "gap", "outcome_gap"]].mean()
-    if settings.env in TASKS:
-        result["score"] = normalized_score(settings.env, result[TASKS[settings.env].measure])
-    print(result.assign(status=table["status"].first()).round(4).to_string())
+        save(agent, gym.make(settings.env).unwrapped.scenario, settings.out)
+    report(settings.env, agent, "lroa", "uni-d", "opportunistic")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Agents of Stable-Baselines3: learning curves, and files that play like any policy.
+"""Agents of Stable-Baselines3, saved again and again: files that play like any policy.
 
 python examples/train_sb3.py --scenario digits --agents rule flat rows sac --seeds 0 1 2
 python examples/train_sb3.py --scenario FLEdgeLongest-v0 --agents rows
@@ -9,7 +9,7 @@ python examples/train_sb3.py --scenario FLEdgeLongest-v0 --agents rows
   from its own contribution to the reward (this needs the system's model, but only in training)
 - sac: SAC with its defaults on FLEdgeRule-v0
 
-All see the same number of rounds. The folder has curve.csv and a file for each agent, for example
+All play the same number of rounds. Their files in the folder play like any policy:
 
     fl-edge compare --scenario cifar10 --no-train --policies lroa uni-d runs/agents/rule-0.zip
 """
@@ -23,16 +23,14 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import pandas as pd
 import torch
 import tyro
 from gymnasium.spaces import Box
 from stable_baselines3 import PPO, SAC
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import CheckpointCallback
 
 from fl_edge_env import Scenario
 from fl_edge_env.tasks import TASKS
-from policies import Policy, evaluate, make_policy
 from policies.learning.vec_env import BatchVecEnv
 
 # Only training needs these. They are large, or other versions of Python or SB3 may not read them.
@@ -40,7 +38,7 @@ LEFT_OUT = (
     *("_last_obs", "_last_episode_starts", "rollout_buffer_class", "replay_buffer_class"),
     *("learning_rate", "lr_schedule", "clip_range"),
 )
-SEEDS = range(5)  # of the evaluation; no agent learns from their episodes
+SYSTEMS = 8  # that rows play at once
 
 
 @dataclass
@@ -51,9 +49,10 @@ class Settings:
     """A preset or a frozen task."""
     agents: tuple[Literal["rule", "flat", "rows", "sac"], ...] = ("rule",)
     seeds: tuple[int, ...] = (0,)
-    rounds: int = 53_248  # 26 updates of PPO with its defaults
+    rounds: int = 53_248
+    """26 updates of PPO with its defaults."""
     every: int = 53_248
-    """Rounds between two points of the learning curve."""
+    """Rounds between two files."""
     out: Path = Path("runs/agents")
 
 
@@ -63,7 +62,7 @@ def make(agent: str, scenario: Scenario, seed: int) -> Any:
         kind = SAC if agent == "sac" else PPO
         env = gym.make(f"FLEdge{'Flat' if agent == 'flat' else 'Rule'}-v0", scenario=scenario)
         return kind("MlpPolicy", env, seed=seed, device="cpu")
-    rows = BatchVecEnv(8, scenario, credit="difference")
+    rows = BatchVecEnv(SYSTEMS, scenario, credit="difference")
     return PPO(
         "MlpPolicy",
         rows,
@@ -80,50 +79,11 @@ def make(agent: str, scenario: Scenario, seed: int) -> Any:
     )
 
 
-class Curve(BaseCallback):
-    """Plays the agent every so many rounds; its clock stands still meanwhile."""
-
-    def __init__(self, scenario: Scenario, systems: int, every: int) -> None:
-        super().__init__()
-        self.scenario = scenario
-        self.systems = systems  # of which a step plays a round each
-        self.every = every
-        self.points: list[dict[str, Any]] = []
-        self.begun = time.process_time()
-
-    def _on_step(self) -> bool:
-        rounds = (self.n_calls - 1) * self.systems
-        if rounds % self.every == 0:
-            self.play(rounds, gaps=False)
-        return True
-
-    def play(self, rounds: int, *, gaps: bool) -> None:
-        """Add a point to the curve."""
-        point = {"rounds": rounds, "seconds": time.process_time() - self.begun}
-        agent = make_policy("predict", self.scenario, model=self.model)
-        self.points.append(point | played(agent, gaps=gaps))
-        self.begun = time.process_time() - point["seconds"]
-
-
-def played(policy: Policy, *, gaps: bool) -> dict[str, Any]:
-    """Means over the seeds, and the status."""
-    table = evaluate([policy], policy.scenario, SEEDS, gaps=gaps, progress=False)
-    means = table[["total_time", "gap"] if gaps else ["total_time"]].mean()
-    return {**means, "status": table["status"][0]}
-
-
-def train(
-    agent: str, scenario: Scenario, seed: int, rounds: int, every: int = 0
-) -> tuple[Any, list[dict[str, Any]]]:
-    """Train an agent; returns its model and the points of its learning curve, if `every` is set."""
+def train(agent: str, scenario: Scenario, seed: int, rounds: int, callback: Any = None) -> Any:
+    """Train an agent for so many rounds, those of all systems together."""
     torch.set_num_threads(1)  # more threads slow down so small a network
-    model = make(agent, scenario, seed)
-    steps = scenario.num_devices if agent == "rows" else 1  # of a round of a system
-    curve = Curve(scenario, model.env.num_envs // steps, every)
-    model.learn(rounds * steps, callback=curve if every else None)
-    if every:
-        curve.play(rounds, gaps=True)
-    return model, curve.points
+    steps = scenario.num_devices if agent == "rows" else 1
+    return make(agent, scenario, seed).learn(rounds * steps, callback)
 
 
 def save(model: Any, file: Path) -> None:
@@ -139,18 +99,18 @@ def save(model: Any, file: Path) -> None:
 
 
 def main(settings: Settings) -> None:
-    """Train and save, and compare with LROA and Uni-D on seeds that no agent has seen."""
-    name = settings.scenario
-    scenario = TASKS[name].scenario if name in TASKS else Scenario.preset(name)
-    known = [make_policy(name, scenario) for name in ("lroa", "uni-d")]
-    rows = [{"agent": policy.name} | played(policy, gaps=True) for policy in known]
+    """Train and save each agent with each seed."""
+    system = settings.scenario
+    scenario = TASKS[system].scenario if system in TASKS else Scenario.preset(system)
     for agent in settings.agents:
         for seed in settings.seeds:
-            model, points = train(agent, scenario, seed, settings.rounds, settings.every)
-            save(model, settings.out / f"{agent}-{seed}.zip")
-            rows += [{"agent": agent, "seed": seed} | point for point in points]
-            pd.DataFrame(rows).to_csv(settings.out / "curve.csv", index=False)
-            print(rows[-1], flush=True)
+            name = f"{agent}-{seed}"
+            every = settings.every // (SYSTEMS if agent == "rows" else 1)
+            checkpoints = CheckpointCallback(every, settings.out, name)
+            begun = time.process_time()
+            model = train(agent, scenario, seed, settings.rounds, checkpoints)
+            print(f"{name}: {time.process_time() - begun:.0f} s of processor time", flush=True)
+            save(model, settings.out / f"{name}.zip")
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def test_training__learns(agent, rounds):
     scenario = Scenario.cifar10(num_devices=20, num_rounds=50)
     policies = [LROA(scenario)]
     for name, number in (("before", 0), ("after", rounds)):
-        model, _ = module.train(agent, scenario, 0, number)
+        model = module.train(agent, scenario, 0, number)
         policies.append(make_policy("predict", scenario, model=model))
         policies[-1].name = name
     table = evaluate(policies, scenario, range(3), gaps=False, progress=False)

@@ -70,24 +70,19 @@ def of_sb3(agent: str, rounds: int, task: str, seed: int) -> Any:
     return train_sb3.train(agent, TASKS[task].scenario, seed, rounds)
 
 
-def one_file(task: str, seed: int) -> Any:
-    """PPO in one file."""
-    return train_ppo.train(train_ppo.Settings(env=task, seed=seed))
-
-
-def with_memory(task: str, seed: int) -> Any:
-    """PPO with a GRU."""
-    return train_gru.train(train_gru.Settings(env=task, seed=seed))
+def of_script(script: Any, task: str, seed: int) -> Any:
+    """An agent of another script."""
+    return script.train(script.Settings(env=task, seed=seed))
 
 
 # Agents' names in the table, and their training functions.
 AGENTS: dict[str, Callable[[str, int], Any]] = {
-    "PPO, one file": one_file,
+    "PPO, one file": partial(of_script, train_ppo),
     "PPO of SB3": partial(of_sb3, "flat", 50_000),
     "PPO of SB3, one rule": partial(of_sb3, "rule", 50_000),
 }
 SAMPLING_AGENTS = AGENTS | {"PPO of SB3, shared network": partial(of_sb3, "rows", 20_000)}
-BLIND_AGENTS = AGENTS | {"PPO with memory": with_memory}
+BLIND_AGENTS = AGENTS | {"PPO with memory": partial(of_script, train_gru)}
 
 
 class Result(NamedTuple):
@@ -122,7 +117,7 @@ def tuned(name: str, task: str, choices: list[dict[str, float]]) -> Policy:
         else:
             policy = make_policy(name, scenario, **choice)
         scores, status = score(policy, task, TUNING_SEEDS)
-        rules.append((status == "ok", float(scores.mean()), policy))
+        rules.append((status == "ok", scores.mean(), policy))
     return max(rules, key=lambda rule: rule[:2])[2]
 
 

@@ -35,8 +35,13 @@ from policies.learning.vec_env import BatchVecEnv
 
 # Only training needs these. They are large, or other versions of Python or SB3 may not read them.
 LEFT_OUT = (
-    *("_last_obs", "_last_episode_starts", "rollout_buffer_class", "replay_buffer_class"),
-    *("learning_rate", "lr_schedule", "clip_range"),
+    "_last_obs",
+    "_last_episode_starts",
+    "rollout_buffer_class",
+    "replay_buffer_class",
+    "learning_rate",
+    "lr_schedule",
+    "clip_range",
 )
 SYSTEMS = 8  # that rows play at once
 

@@ -13,7 +13,9 @@ import pandas as pd
 from matplotlib.patches import Rectangle
 
 from fl_edge_env import Scenario
+from fl_edge_env.features import Scaling
 from fl_edge_env.scenario.presets import PRESETS
+from fl_edge_env.tasks import TASKS
 from policies.benchmark.records import DeviceAccounts
 from policies.benchmark.status import Lottery, most_in_a_run
 from policies.report.figures import wrapped
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/environment.md", "docs/speed.md")
+PAGES = (
+    *("README.md", "docs/results.md", "docs/environment.md", "docs/speed.md"),
+    "docs/train_an_agent.md",
+)
 _UNITS = {
     "total_time": (86_400.0, "total time [days]"),
     "outcome_gap": (0.01, "distance above the outcome bound [%]"),
@@ -143,6 +148,92 @@ def measured_table() -> str:
     return markdown(list(stored.columns), stored.to_numpy().tolist())
 
 
+# Agents of the learning study, with the environment, and steps of Stable-Baselines3 for each round.
+_LEARNERS = {
+    "rule": ("PPO's defaults", "`FLEdgeRule-v0`", 1),
+    "sac": ("SAC's defaults", "`FLEdgeRule-v0`", 1),
+    "flat": ("PPO's defaults", "`FLEdgeFlat-v0`", 1),
+    "rows": ("PPO, tuned", "`BatchVecEnv`", 40),
+}
+
+
+def learning() -> pd.DataFrame:
+    """Total time and gap on digits by agent, training seed and rounds of training."""
+    means = stored_means("learning")
+    rows = []
+    for name, (time, gap) in means.iterrows():
+        found = re.fullmatch(r"(\w+)-(\d)(?:_(\d+)_steps)?", str(name))
+        if found:
+            rounds = int(found[3]) // _LEARNERS[found[1]][2] if found[3] else 53_248
+            rows.append((found[1], int(found[2]), rounds, time, gap))
+    table = pd.DataFrame(rows, columns=["agent", "seed", "rounds", "time", "gap"])
+    return table.sort_values(["agent", "seed", "rounds"])
+
+
+def stored_means(name: str, columns: Sequence[str] = ("total_time", "gap")) -> pd.DataFrame:
+    """Means of a stored comparison over its seeds, by policy."""
+    table = pd.read_csv(ROOT / f"docs/evidence/{name}.csv")
+    return table.groupby("policy", sort=False)[list(columns)].mean()
+
+
+def learning_table() -> str:
+    """What agents reach on digits after equal numbers of rounds."""
+    table = learning().set_index(["agent", "rounds"]).sort_index()
+    seconds = dict(re.findall(r"^(\w+-\d): (\d+) s", stored_text("learning"), re.MULTILINE))
+    ends = 16_384, 53_248
+    rows = []
+    for agent, (algorithm, environment, steps) in _LEARNERS.items():
+        played = [
+            table.loc[[(agent, end)]] if (agent, end) in table.index else None for end in ends
+        ]
+        spent = float(seconds[f"{agent}-0"]) / table.loc[agent].index.max() * ends[0]
+        cells = [_reached(each) for each in played]
+        rows.append([f"{algorithm}, {environment}", str(steps), f"{spent:.0f}", *cells])
+    known = stored_means("learning").assign(time=lambda each: each["total_time"])
+    rows += [[name, *"–––", _reached(known.loc[[name]])] for name in ("LROA", "Uni-D")]
+    heads = [f"time [s] (gap) after {end:,} rounds" for end in ends]
+    head = ["agent", "steps a round", f"processor [s], {ends[0]:,} rounds"]
+    return markdown([*head, *heads], rows)
+
+
+def _reached(runs: pd.DataFrame) -> str:
+    """Total time and gap, from the least to the most of several training seeds."""
+    if runs.empty:
+        return "–"
+    gaps = dict.fromkeys(f"{end:.3f}" for end in (runs["gap"].min(), runs["gap"].max()))
+    return f"{_span(runs['time'])} ({'–'.join(gaps)})"
+
+
+_RETURNS = {
+    "digits": ("FLEdgeFlat-v0", Scenario.digits()),
+    "cmdp": ("FLEdgeCMDP-v0", Scenario.digits(objective="outcome")),
+    "paper": ("FLEdgePaper-v0", TASKS["FLEdgePaper-v0"].scenario),
+    "longest": ("FLEdgeLongest-v0", TASKS["FLEdgeLongest-v0"].scenario),
+    "blind": ("FLEdgeBlind-v0", TASKS["FLEdgeBlind-v0"].scenario),
+}
+
+
+def returns_table() -> str:
+    """Mean return of an episode by environment and policy, with a star if not ok."""
+    columns: dict[str, dict[str, str]] = {}
+    for name, (environment, scenario) in _RETURNS.items():
+        stored = pd.read_csv(ROOT / f"docs/evidence/returns-{name}.csv")
+        scaling = Scaling(scenario)
+        for policy, runs in stored.groupby("policy", sort=False):
+            star = "" if (runs["status"] == "ok").all() else "*"
+            known = scenario.objective == "outcome" or runs["sampling_error"].notna().all()
+            plain = scenario.num_rounds * runs["mean_reward"].mean()
+            scaled = (plain + scenario.num_rounds * scaling.offset) / scaling.unit
+            shown = {f"`{environment}`": scaled}
+            if name == "digits":
+                shown = {"`FLEdge-v0` [J²]": plain, "`FLEdgeFlat-v0`, `FLEdgeRule-v0`": scaled}
+            for column, value in shown.items():
+                text = f"{value:,.0f}{star}".replace("-", "−") if known else "–"
+                columns.setdefault(column, {})[str(policy)] = text
+    table = pd.DataFrame(columns).fillna("–")
+    return markdown(["policy", *table.columns], table.reset_index().to_numpy().tolist())
+
+
 _HEADLINE = ("Opportunistic", "LROA", "Uni-D", "Quickest", "Best channel, static")
 TABLES: dict[str, Callable[[], str]] = {
     "headline": partial(suite_table, *_HEADLINE),
@@ -151,6 +242,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper": paper_table,
     "presets": presets_table,
     "scale": scale_table,
+    "learning": learning_table,
+    "returns": returns_table,
 }
 
 
@@ -291,6 +384,22 @@ def _draw_scores(task: str, limits: tuple[float, float], axes: Axes) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
 
 
+def _draw_learning(axes: Axes) -> None:
+    """Total time on digits against rounds of training: a line for each agent and seed."""
+    known = stored_means("learning")["total_time"]
+    start = float(known["ZeroAction"])
+    labels = {"rule": "PPO, one rule", "sac": "SAC, one rule", "flat": "PPO, flat", "rows": "rows"}
+    colors = dict(zip(labels, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
+    for (agent, seed), line in learning().groupby(["agent", "seed"]):
+        x = [0, *line["rounds"]]
+        label = "" if seed else labels[agent]
+        axes.plot(x, [start, *line["time"]], color=colors[agent], label=label)
+    for name, style in (("LROA", "-"), ("Uni-D", "--")):
+        axes.axhline(float(known[name]), color="0.6", linestyle=style)
+        axes.text(53_248, float(known[name]), name, ha="right", va="bottom")
+    axes.set(xlabel="rounds of training", ylabel="total time [s]", ylim=(500, None))
+
+
 def _draw_status(place: int, axes: Axes) -> None:
     """Lack against excess of the schedulers in a system, and the limits of both in a run."""
     stored = standings("system").dropna(subset="lack")
@@ -345,4 +454,5 @@ FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/ranking.png": ([_RANKING], (1.8, 2.2)),
     "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
     "examples/figures/paper-savings.png": ([[_draw_savings]], (7.0, 1.8)),
+    "examples/figures/learning.png": ([[_draw_learning]], (4.5, 2.4)),
 }

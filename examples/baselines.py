@@ -20,14 +20,14 @@ class RandomAction(Policy):
     width = 1.0
 
     def reset(self, seed: Any) -> None:
-        """Start the random numbers of an episode."""
-        self.rng = np.random.default_rng(seed)
+        """Start the random numbers of an episode, or of one for each seed."""
+        self.rngs = [np.random.default_rng(each) for each in np.atleast_1d(seed)]
 
     def decide(self, observation: Any) -> Allocation:
         """Decode an action as the environment does."""
         *batch, devices = observation["channel_gain"].shape
-        action = self.rng.uniform(-self.width, self.width, (*batch, 3, devices))
-        return decode_action(action, self.scenario, softmax_scale=2.0)
+        rows = [self.width * rng.uniform(-1, 1, (3, devices)) for rng in self.rngs]
+        return decode_action(np.reshape(rows, (*batch, 3, devices)), self.scenario, 2.0)
 
 
 class ZeroAction(RandomAction):

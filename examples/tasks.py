@@ -15,7 +15,6 @@ training seeds for agents, and over the environment's seeds for the other polici
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -76,7 +75,7 @@ def of_script(script: Any, task: str, seed: int) -> Any:
 
 
 # Agents' names in the table, and their training functions.
-AGENTS: dict[str, Callable[[str, int], Any]] = {
+AGENTS = {
     "PPO, one file": partial(of_script, train_ppo),
     "PPO of SB3": partial(of_sb3, "flat", 50_000),
     "PPO of SB3, one rule": partial(of_sb3, "rule", 50_000),

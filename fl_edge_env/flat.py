@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
@@ -98,9 +97,8 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
         options: dict[str, Any] | None = None,
     ) -> tuple[Features, dict[str, Any]]:
         """See `FLEdgeVectorEnv.reset`, but seeds start other episodes: see `learning_seed`."""
-        own: Any = (
-            [*map(learning_seed, seed)] if isinstance(seed, Iterable) else learning_seed(seed)
-        )
+        base: Any = self.unwrapped
+        own: Any = [*map(learning_seed, base.seeds(seed))]
         observation, info = self.env.reset(seed=own, options=options)
         self.scaling.check(observation)  # wrappers may have changed it
         self._view.reset((options or {}).get("reset_mask"))

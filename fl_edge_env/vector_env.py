@@ -114,13 +114,14 @@ class FLEdgeVectorEnv(EnvCore, VectorEnv[Any, Any, NDArray[Any]]):
         """
         if options and [*options] != ["reset_mask"]:
             raise ValueError(f"reset takes no options but reset_mask, got {options!r}")
-        seeds = self._seeds(seed)
+        seeds = self.seeds(seed)
         mask = (options or {}).get("reset_mask")
         self.simulator.reset(seeds, mask)
         self._started |= True if mask is None else mask
         return self.simulator.observe(), {}
 
-    def _seeds(self, seed: Seeds) -> list[int | None]:
+    def seeds(self, seed: Seeds) -> list[int | None]:
+        """The seed of each sub-environment, None to continue; `ValueError` if one is wrong."""
         if isinstance(seed, Iterable):
             return [None if each is None else natural_number("seed", each) for each in seed]
         if seed is None:

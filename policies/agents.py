@@ -86,26 +86,37 @@ class PredictPolicy(Policy):
 
     def _find_form(self) -> FlatForm:
         """The form with the agent's spaces; `ValueError` if there is none."""
-        names = "observation_space", "action_space"
-        trained = [getattr(self.model, name, None) for name in names]
-        forms = {name: kind(self._view.scaling) for name, kind in _FORMS.items()}
-        if trained == [None, None]:
-            return forms["FLEdgeFlat-v0"]
-        ours = {name: _shapes(form.spaces) for name, form in forms.items()}
-        theirs = _shapes(trained)
-        for name, form in forms.items():
-            if theirs == ours[name]:
-                if _fits(trained, form, self._view.scaling.names):
-                    return form
-                raise ValueError(
-                    f"the agent {self.name!r} was trained on {name} with other bounds: use the "
-                    "system of its training, and let predict scale observations and actions as "
-                    "wrappers did there"
-                )
+        spaces = [getattr(self.model, f"{each}_space", None) for each in ("observation", "action")]
+        theirs = _shapes(spaces)
+        ours = []
+        for name, kind in _FORMS.items():
+            form = kind(self._view.scaling)
+            shapes = _shapes(form.spaces)
+            ours.append(f"{shapes} in {name}")
+            if spaces == [None, None] or (theirs == shapes and self._fits(spaces, form)):
+                return form
         raise ValueError(
             f"the agent {self.name!r} was trained with observations and actions of {theirs}, but "
-            f"here they are of {', '.join(f'{each} in {name}' for name, each in ours.items())}: "
+            f"here they are of {', '.join(ours)}: "
             "train it on one of these, with the scenario's num_devices, csi and objective"
+        )
+
+    def _fits(self, spaces: Sequence[Any], form: FlatForm) -> bool:
+        """Whether spaces of a form's shapes have its bounds; otherwise `ValueError`.
+
+        Bounds of features that grow with the rounds may differ, and those of features that one
+        network sees of any device.
+        """
+        seen, acted = spaces
+        ours, actions = form.spaces
+        same = np.isclose(seen.low, ours.low) & np.isclose(seen.high, ours.high)
+        same |= np.isin(np.resize(self._view.scaling.names, same.shape), _GROWING)
+        if acted == actions and (seen.is_bounded() if form.shared else same.all()):
+            return True
+        raise ValueError(
+            f"the agent {self.name!r} was trained with other bounds of observations or actions, "
+            "though of the same shapes: use the system of its training, and let predict scale "
+            "them as wrappers did there"
         )
 
     def reset(self, seed: int | Sequence[int]) -> None:
@@ -183,19 +194,6 @@ _FORMS = {"FLEdgeFlat-v0": FlatForm, "FLEdgeRule-v0": RuleForm, "BatchVecEnv": D
 
 def _shapes(spaces: Sequence[Any]) -> str:
     return " and ".join(str(getattr(space, "shape", None) or space) for space in spaces)
-
-
-def _fits(trained: Sequence[Any], form: FlatForm, features: Sequence[str]) -> bool:
-    """Whether spaces of a form's shapes have its bounds.
-
-    Bounds of features that grow with the rounds may differ, and all that one network sees of
-    devices of any system.
-    """
-    seen, acted = trained
-    ours, actions = form.spaces
-    same = np.isclose(seen.low, ours.low) & np.isclose(seen.high, ours.high)
-    same |= np.isin(np.resize(features, same.shape), _GROWING)
-    return bool(acted == actions and (seen.is_bounded() if form.shared else same.all()))
 
 
 class SavedAgent:

@@ -73,6 +73,7 @@ def test_reward__is_zero_in_the_middle(scenario):
     # A latency longer by half costs five units.
     longer = reward - scenario.V * 0.5 * float(np.mean(time))
     assert scaling.reward(longer) == pytest.approx(-5.0, rel=1e-9)
+    assert scaling.reward(longer) == (longer + scaling.offset) / scaling.unit
 
 
 # What the server does not know of single devices, and what else an outcome is decided by.

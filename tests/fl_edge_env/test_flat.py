@@ -128,6 +128,7 @@ def test_wrappers__refuse_other_environments():
     [
         (gym.make, np.zeros((3, 5)), r"array of shape \(15,\), .* got shape \(3, 5\)"),
         (gym.make, [[1.0, 2.0], [3.0]], "action must hold real numbers"),
+        (partial(gym.make, rule=True), np.zeros(15), r"shape \(18,\), the coefficients of f, "),
         (partial(gym.make_vec, **NATIVE), np.zeros(15), r"shape \(3, 15\), .*, got shape \(15,\)"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gymnasium as gym
-import pytest
 
 from fl_edge_env.streams import policy_seed
 
@@ -17,14 +16,12 @@ def test_policy_seed__is_the_same_in_each_process():
     assert max(own) < 2**63
 
 
-@pytest.mark.parametrize("name", ["FLEdgeFlat-v0", "FLEdgeRule-v0", "FLEdgePaper-v0"])
-def test_training__never_sees_an_evaluations_episode(name):
+def test_training__never_sees_an_evaluations_episode():
     plain = gym.make("FLEdge-v0")
     known = {plain.reset(seed=seed)[0]["channel_gain"].sum() for seed in range(40)}
-    batch = gym.make_vec(name, 20, vectorization_mode="vector_entry_point")
-    for env, seed in ((batch, 0), (batch, [*range(20)]), *((gym.make(name), s) for s in range(9))):
-        for given in (seed, None):
-            env.reset(seed=given)
-            assert known.isdisjoint(
-                env.unwrapped.simulator.channel_gain.sum(-1, keepdims=True).flat
-            )
+    batch = gym.make_vec("FLEdgeRule-v0", 20, vectorization_mode="vector_entry_point")
+    for env in (gym.make("FLEdgePaper-v0"), batch):
+        for seed in (*range(20), None):
+            env.reset(seed=seed)
+            gains = env.unwrapped.simulator.channel_gain
+            assert known.isdisjoint(gains.sum(axis=-1, keepdims=True).flat)

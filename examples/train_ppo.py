@@ -165,8 +165,8 @@ def save(agent: Agent, scenario: Scenario, file: Path) -> None:
 def report(env: str, agent: Any, *names: str) -> None:
     """Compare an agent with model-based policies on seeds that it has not seen."""
     scenario = gym.make(env).unwrapped.scenario
-    policies = [make_policy(name, scenario) for name in names]
-    policies.append(make_policy("predict", scenario, model=agent))
+    known = (make_policy(name, scenario) for name in names)
+    policies = [*known, make_policy("predict", scenario, model=agent)]
     table = evaluate(policies, scenario, seeds=range(5)).groupby("policy", sort=False)
     result = table[["total_time", "spent_ratio", "gap", "outcome_gap"]].mean()
     if env in TASKS:

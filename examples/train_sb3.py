@@ -16,9 +16,9 @@ All play the same number of rounds. Their files in the folder play like any poli
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -112,9 +112,9 @@ def main(settings: Settings) -> None:
             name = f"{agent}-{seed}"
             every = settings.every // (SYSTEMS if agent == "rows" else 1)
             checkpoints = CheckpointCallback(every, settings.out, name)
-            begun = time.process_time()
+            begun = process_time()
             model = train(agent, scenario, seed, settings.rounds, checkpoints)
-            print(f"{name}: {time.process_time() - begun:.0f} s of processor time", flush=True)
+            print(f"{name}: {process_time() - begun:.0f} s of processor time")
             save(model, settings.out / f"{name}.zip")
 
 

@@ -148,7 +148,7 @@ def measured_table() -> str:
     return markdown(list(stored.columns), stored.to_numpy().tolist())
 
 
-# Agents of the learning study, with the environment, and steps of Stable-Baselines3 for each round.
+# Agents that learn on digits: settings, environment, and Stable-Baselines3's steps in a round.
 _LEARNERS = {
     "rule": ("PPO's defaults", "`FLEdgeRule-v0`", 1),
     "sac": ("SAC's defaults", "`FLEdgeRule-v0`", 1),
@@ -164,10 +164,12 @@ def learning() -> pd.DataFrame:
     for name, (time, gap) in means.iterrows():
         found = re.fullmatch(r"(\w+)-(\d)(?:_(\d+)_steps)?", str(name))
         if found:
-            rounds = int(found[3]) // _LEARNERS[found[1]][2] if found[3] else 53_248
+            whole = 16_384 if found[1] == "sac" else 53_248
+            rounds = int(found[3]) // _LEARNERS[found[1]][2] if found[3] else whole
             rows.append((found[1], int(found[2]), rounds, time, gap))
     table = pd.DataFrame(rows, columns=["agent", "seed", "rounds", "time", "gap"])
-    return table.sort_values(["agent", "seed", "rounds"])
+    order = ["agent", "seed", "rounds"]
+    return table.drop_duplicates(order).sort_values(order)
 
 
 def stored_means(name: str, columns: Sequence[str] = ("total_time", "gap")) -> pd.DataFrame:
@@ -178,16 +180,14 @@ def stored_means(name: str, columns: Sequence[str] = ("total_time", "gap")) -> p
 
 def learning_table() -> str:
     """What agents reach on digits after equal numbers of rounds."""
-    table = learning().set_index(["agent", "rounds"]).sort_index()
+    table = learning()
     seconds = dict(re.findall(r"^(\w+-\d): (\d+) s", stored_text("learning"), re.MULTILINE))
     ends = 16_384, 53_248
     rows = []
     for agent, (algorithm, environment, steps) in _LEARNERS.items():
-        played = [
-            table.loc[[(agent, end)]] if (agent, end) in table.index else None for end in ends
-        ]
-        spent = float(seconds[f"{agent}-0"]) / table.loc[agent].index.max() * ends[0]
-        cells = [_reached(each) for each in played]
+        own = table[table["agent"] == agent]
+        spent = float(seconds[f"{agent}-0"]) / own["rounds"].max() * ends[0]
+        cells = [_reached(own[own["rounds"] == end]) for end in ends]
         rows.append([f"{algorithm}, {environment}", str(steps), f"{spent:.0f}", *cells])
     known = stored_means("learning").assign(time=lambda each: each["total_time"])
     rows += [[name, *"–––", _reached(known.loc[[name]])] for name in ("LROA", "Uni-D")]
@@ -212,9 +212,13 @@ _RETURNS = {
     "blind": ("FLEdgeBlind-v0", TASKS["FLEdgeBlind-v0"].scenario),
 }
 
+_NAMES = {"ZeroAction": "zero action", "RandomAction": "random actions"}
+_NAMES |= dict.fromkeys(("rule-digits", "rule-paper"), "our agents, one rule")
+_NAMES |= dict.fromkeys(("digits", "cmdp", "paper", "longest"), "our agents, shared network")
+
 
 def returns_table() -> str:
-    """Mean return of an episode by environment and policy, with a star if not ok."""
+    """Mean return of an episode by policy and environment, with a star if not ok."""
     columns: dict[str, dict[str, str]] = {}
     for name, (environment, scenario) in _RETURNS.items():
         stored = pd.read_csv(ROOT / f"docs/evidence/returns-{name}.csv")
@@ -229,7 +233,7 @@ def returns_table() -> str:
                 shown = {"`FLEdge-v0` [J²]": plain, "`FLEdgeFlat-v0`, `FLEdgeRule-v0`": scaled}
             for column, value in shown.items():
                 text = f"{value:,.0f}{star}".replace("-", "−") if known else "–"
-                columns.setdefault(column, {})[str(policy)] = text
+                columns.setdefault(column, {})[_NAMES.get(str(policy), str(policy))] = text
     table = pd.DataFrame(columns).fillna("–")
     return markdown(["policy", *table.columns], table.reset_index().to_numpy().tolist())
 
@@ -388,15 +392,20 @@ def _draw_learning(axes: Axes) -> None:
     """Total time on digits against rounds of training: a line for each agent and seed."""
     known = stored_means("learning")["total_time"]
     start = float(known["ZeroAction"])
-    labels = {"rule": "PPO, one rule", "sac": "SAC, one rule", "flat": "PPO, flat", "rows": "rows"}
+    labels = {
+        "rule": "PPO, one rule",
+        "sac": "SAC, one rule",
+        "flat": "PPO, flat",
+        "rows": "PPO, rows",
+    }
     colors = dict(zip(labels, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
         x = [0, *line["rounds"]]
-        label = "" if seed else labels[agent]
+        label = "" if seed else shown[agent]
         axes.plot(x, [start, *line["time"]], color=colors[agent], label=label)
-    for name, style in (("LROA", "-"), ("Uni-D", "--")):
+    for name, style, va in (("LROA", "-", "top"), ("Uni-D", "--", "bottom")):
         axes.axhline(float(known[name]), color="0.6", linestyle=style)
-        axes.text(53_248, float(known[name]), name, ha="right", va="bottom")
+        axes.text(53_248, float(known[name]), name, ha="right", va=va)
     axes.set(xlabel="rounds of training", ylabel="total time [s]", ylim=(500, None))
 
 

@@ -392,13 +392,9 @@ def _draw_learning(axes: Axes) -> None:
     """Total time on digits against rounds of training: a line for each agent and seed."""
     known = stored_means("learning")["total_time"]
     start = float(known["ZeroAction"])
-    labels = {
-        "rule": "PPO, one rule",
-        "sac": "SAC, one rule",
-        "flat": "PPO, flat",
-        "rows": "PPO, rows",
-    }
-    colors = dict(zip(labels, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
+    labels = "PPO, one rule", "SAC, one rule", "PPO, flat", "PPO, rows"
+    shown = dict(zip(_LEARNERS, labels, strict=True))
+    colors = dict(zip(_LEARNERS, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
         x = [0, *line["rounds"]]
         label = "" if seed else shown[agent]

@@ -59,11 +59,10 @@ def test_tune__compares_the_best_setting_with_the_default(capsys, monkeypatch, t
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of short episodes
 @pytest.mark.parametrize("name", ["tradeoff", "lead"])
-def test_studies__write_a_table_and_a_figure(name, tmp_path):
+def test_studies__write_a_table(name, tmp_path):
     example(name).main(seeds=1, rounds=20, out=tmp_path, workers=1)
     table = pd.read_csv(tmp_path / f"{name}.csv")
     assert len(table) == (18 if name == "tradeoff" else 63)
-    assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
 @pytest.mark.slow

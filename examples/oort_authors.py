@@ -8,6 +8,7 @@ import numpy as np
 
 from fl_edge_env import Scenario
 from policies import Scheduler, evaluate, selection
+from policies.benchmark.intervals import mean_interval
 from train_fl import TrainingEnvFactory
 
 # FedScale's, with repair 1: for K of 2 or 3, int(0.3 K) = 0 devices to explore would fail.
@@ -47,3 +48,6 @@ table = evaluate(policies, training.scenario, seeds, make_env=training, target_a
 columns = ["time_to_target", "total_time", "influence", "never_seen"]
 shown = table.groupby("policy")[columns].agg(["mean", "sem"])
 print(shown.round(2).to_string())
+times = table.pivot(index="seed", columns="policy", values="time_to_target")
+more = mean_interval(times["Oort, dynamic"] - times["Authors, dynamic"])
+print(f"ours minus theirs on the same seed: {more.mean:.1f} s [{more.low:.1f}, {more.high:.1f}]")

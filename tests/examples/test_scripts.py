@@ -104,7 +104,7 @@ def test_oort_authors__runs_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["", str(tmp_path / "oort.py"), "3"])
     monkeypatch.setattr(Scenario, "digits", lambda: Scenario.preset("digits", num_rounds=4))
     runpy.run_path(str(EXAMPLES / "oort_authors.py"))
-    *_, authors, ours = (line.split() for line in capsys.readouterr().out.splitlines())
+    *_, authors, ours, _ = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (authors[0], ours[0]) == ("Authors,", "Oort,")
     # Four cohorts of two: all of them new, or all in the first and one in each of the others.
     assert (authors[-2], ours[-2]) == ("32.0", "35.0")

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from matplotlib.patches import Rectangle
+from scipy.optimize import isotonic_regression
 
 from fl_edge_env import Scenario
 from fl_edge_env.features import Scaling
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.tasks import TASKS
 from policies.benchmark.records import DeviceAccounts
-from policies.benchmark.status import Lottery, most_in_a_run
+from policies.benchmark.status import SLACK, Lottery, most_in_a_run
 from policies.report.figures import wrapped
 from policies.report.ranking import mean_rank
 from policies.report.styles import looks
@@ -30,13 +31,30 @@ PAGES = (
     *("README.md", "docs/results.md", "docs/environment.md", "docs/speed.md"),
     "docs/train_an_agent.md",
 )
-_UNITS = {
-    "total_time": (86_400.0, "total time [days]"),
-    "outcome_gap": (0.01, "distance above the outcome bound [%]"),
-    "worst_tenth_accuracy": (0.01, "accuracy, worst tenth of devices [%]"),
-}
 _BITS = (2, 4, 8, 32)
 _RATIOS = (0.7, 1, 1.5, 2, 3, 5, 7)
+_MARKERS = {"Opportunistic": "s", "LROA": "o", "Uni-D": "D", "Uni-S": "v", "Quickest": "^"}
+_GREYS = "black", "#0072B2", "#56B4E9"
+_WORK = {"equal work": "s", "work by speed": "o", "work by speed, normalised": "^"}
+# Policies of the frozen tasks with their names in the figure.
+_SCORED = {
+    "PPO of SB3, shared network": "SB3's PPO, shared network",
+    "PPO, one file": "PPO in one file, shared network",
+    "PPO of SB3": "SB3's PPO, flat network",
+    "PPO with memory": "PPO with memory",
+    "LROA": "LROA",
+    "LROA, tuned": "LROA, tuned",
+    "Opportunistic": "Opportunistic",
+    "Opportunistic, tuned": "Opportunistic, tuned",
+    "Expecting": "Expecting",
+    "Expecting, tuned": "Expecting, tuned",
+    "Static": "best static policy",
+    "Uni-D": "Uni-D",
+    "Uni-D, tuned": "Uni-D, tuned",
+}
+# The accounts of one run of 1000 rounds with two of 120 equal devices.
+_FAIR = np.full((1, 1), 1000 / 60)
+_EVEN = DeviceAccounts(_FAIR, _FAIR, _FAIR, _FAIR, np.full((1, 1), 1000.0), _FAIR[0], 0 * _FAIR[0])
 
 
 def standings(name: str) -> pd.DataFrame:
@@ -56,19 +74,14 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(" | ".join(line) for line in lines)
 
 
-def savings() -> list[list[str]]:
+def paper_table() -> str:
     """LROA's savings: the paper's, ours, and the lambda at which they are equal [s]."""
     pattern = r"(cifar10|femnist) +LROA +(Uni-[DS])" + r" +([\d.]+)" * 3
     rows = []
     for name, other, paper, ours, mu in re.findall(pattern, stored_text("paper-baselines")):
         lambda_ = float(mu) * Scenario.preset(name).lambda_
         rows.append([f"{name}, against {other}", paper, ours, f"{lambda_:.0f}"])
-    return rows
-
-
-def paper_table() -> str:
-    """LROA's savings as a table."""
-    return markdown(["time saved by LROA", "paper, %", "ours, %", "matching λ, s"], savings())
+    return markdown(["time saved by LROA", "paper, %", "ours, %", "matching λ, s"], rows)
 
 
 def suite_table(*names: str) -> str:
@@ -252,7 +265,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def _draw_system(axes: Axes) -> None:
-    """A round: two of the devices train and upload, and the server decides how."""
+    """A round: two of the devices train and upload, as a policy decides."""
 
     def box(x: float, y: float, text: str, *, face: str = "white", height: float = 0.8) -> None:
         axes.add_patch(Rectangle((x, y), 2.6, height, facecolor=face, edgecolor="black"))
@@ -268,124 +281,247 @@ def _draw_system(axes: Axes) -> None:
         chosen = place in cohort
         box(0, y, f"{name}: trains at $f$" if chosen else name, face="0.8" if chosen else "white")
     axes.text(1.3, 1.1, "…", ha="center", va="center")
-    axes.add_patch(Rectangle((5.1, 0.9), 1.3, 3.5, facecolor="0.93", edgecolor="0.5"))
-    axes.text(5.75, 0.65, "shared band", ha="center", va="center")
-    box(8.4, 1.5, "server\n\nadds the updates\nto the model", height=2.3)
+    axes.add_patch(Rectangle((5.1, 1.2), 1.3, 3.2, facecolor="0.93", edgecolor="0.5"))
+    axes.text(5.75, 2.8, "shared\nband", ha="center", va="center")
+    box(8.4, 1.7, "server\n\nadds the updates\nto the model", height=2.1)
     for place in cohort:
         y = heights[place] + 0.4
         arrow((2.7, y), (5.0, y))
-        axes.text(3.85, y + 0.15, "upload, power $p$", ha="center", va="bottom")
-        arrow((6.5, y), (8.3, 2.8 if place == 0 else 2.2))
+        axes.text(3.85, y + 0.15, "upload at $p$", ha="center", va="bottom")
+        arrow((6.5, y), (8.3, 2.9 if place == 0 else 2.4))
         arrow((-0.4, y), (0, y))
-    axes.plot([9.7, 9.7, -0.4, -0.4], [3.9, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
-    decided = "a policy decides: K of N devices (drawn with probabilities $q$), $f$ and $p$"
-    axes.text(5.1, 5.1, decided, ha="center", va="bottom")
-    axes.text(5.1, 4.85, "the server sends the model", ha="center", va="top")
-    axes.text(8.4, 0.5, "the round ends with\nthe last upload", va="center")
-    axes.set(xlim=(-0.5, 11.1), ylim=(-0.1, 5.6))
+    axes.plot([9.7, 9.7, -0.4, -0.4], [3.8, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
+    axes.text(4.6, 5.02, "the server sends the model", ha="center", va="bottom")
+    legend = (
+        "A policy decides: K of N devices (chosen, or drawn with",
+        "probabilities $q$), CPU frequencies $f$, transmission powers $p$.",
+        "Time: a round ends with the last upload.",
+        "Energy: rises with $f$ and $p$; each device has a budget.",
+    )
+    for line, text in enumerate(legend):
+        axes.text(3.5, 0.75 - 0.4 * line, text, va="center")
+    axes.set(xlim=(-0.5, 11.1), ylim=(-0.7, 5.5))
     axes.axis("off")
 
 
+_ENDS = "", "_low", "_high"
+
+
+def _interval(row: pd.Series, column: str, unit: float = 1.0) -> list[float]:
+    """A stored mean and the ends of its interval."""
+    return [row[f"{column}{end}"] / unit for end in _ENDS]
+
+
+def _dot(
+    axes: Axes, interval: list[float], y: float, color: str, ok: bool, marker: str = "o"
+) -> None:
+    """A mean and its interval in a row, hollow if not ok."""
+    mean, *ends = interval
+    axes.plot(ends, [y] * len(ends), color=color)
+    face = color if ok else "white"
+    axes.plot(mean, y, marker, color=color, mfc=face, markersize=4.5, zorder=3, clip_on=False)
+
+
+def _line(axes: Axes, name: str, rows: pd.DataFrame, column: str, unit: float = 1.0) -> float:
+    """A scheduler's means over the rows' index, with stored intervals, hollow if not ok.
+
+    Returns the last mean.
+    """
+    look = looks([name])[name]
+    mean = rows[column] / unit
+    axes.plot(rows.index, mean, color=look.color, linestyle=look.linestyle)
+    if f"{column}_low" in rows:
+        low, high = (rows[f"{column}_{end}"] / unit for end in ("low", "high"))
+        axes.vlines(rows.index, low, high, color=look.color)
+    for x, y, status in zip(rows.index, mean, rows["status"], strict=True):
+        face = look.color if status == "ok" else "white"
+        axes.plot(x, y, _MARKERS[name], color=look.color, mfc=face, markersize=4.5, zorder=3)
+    return float(mean.iloc[-1])
+
+
+def _name_ends(axes: Axes, ends: dict[str, float], gap: float = 0.105) -> None:
+    """Name lines at their right ends, moved until names are `gap` of the axis apart."""
+    scale = axes.yaxis.get_transform()
+    low, high = scale.transform(axes.get_ylim())
+    names = sorted(ends, key=lambda name: ends[name])
+    heights = (scale.transform([ends[name] for name in names]) - low) / (high - low)
+    steps = gap * np.arange(len(names))
+    levels = isotonic_regression(heights - steps).x + steps
+    for name, level in zip(names, levels, strict=True):
+        axes.text(1.03, level, name, transform=axes.transAxes, va="center")
+
+
+def _say_hollow(axes: Axes) -> None:
+    """Explain hollow marks in the legend."""
+    axes.plot([], [], "o", color="grey", mfc="white", label="hollow: not ok")
+
+
+def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def _log_x(axes: Axes, ticks: Sequence[float]) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+
+
 def _draw_bits(system: str, column: str, axes: Axes) -> None:
-    """A time over Opportunistic's with 32 bits against the bits, with a line for each policy."""
+    """Priced times over Opportunistic's with 32 bits against the bits."""
     stored = standings("uploads")
     unit = stored.loc[(f"{system}, 32 bits", "Opportunistic"), column]
-    for name, look in looks(list(stored.index.unique("scheduler"))).items():
-        keys = [(f"{system}, {bits} bits", name) for bits in _BITS]
-        if keys[0] in stored.index:
-            times = stored.loc[keys, column] / unit
-            ok = stored.loc[keys, "status"] == "ok"
-            axes.plot(_BITS, times, color=look.color, linestyle=look.linestyle, label=name)
-            axes.plot(_BITS, times.where(ok), "o", color=look.color)
-            axes.plot(_BITS, times.mask(ok), "o", color=look.color, markerfacecolor="white")
-    _dot(axes, [], [], "grey", "not ok", label="not ok")
+    ends = {}
+    for name in ("Opportunistic", "LROA", "Uni-D", "Uni-S"):
+        rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
+        ends[name] = _line(axes, name, rows.set_axis(_BITS), column, unit)
+    _say_hollow(axes)
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
-    axes.set_xscale("log", base=2)
+    _log_x(axes, _BITS)
     axes.set_yscale("log")
-    axes.set_xticks(_BITS, [str(bits) for bits in _BITS])
     axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
     axes.minorticks_off()
-    goal = "time to 90 %" if column == "time_to_target" else "total time"
-    axes.set(title=f"{system}: {goal}", xlabel="bits for each parameter", ylim=(0.6, 8))
-    axes.set_ylabel("over Opportunistic's, 32 bits")
+    goal = "" if column == "priced_time" else " to 90 %"
+    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
+    axes.set(ylabel=f"priced time{goal} ÷\nOpportunistic's, 32 bits (log)", ylim=(0.65, 8))
+    _name_ends(axes, ends)
+
+
+def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) -> None:
+    """Means with intervals: a row for each scheduler, with a mark for each division of work."""
+    stored = standings("work")
+    names = list(stored.index.unique("scheduler"))
+    for place, (work, marker) in enumerate(_WORK.items()):
+        for row, name in enumerate(names):
+            if (f"{system}, {work}", name) in stored.index:
+                one = stored.loc[(f"{system}, {work}", name)]
+                ok = one["status"] == "ok"
+                y = row + 0.25 * (place - 1)
+                _dot(axes, _interval(one, column, unit), y, _GREYS[place], ok, marker)
+        text = work.replace("normalised", "fednova")
+        axes.plot([], [], marker, color=_GREYS[place], label=text)
+    _say_hollow(axes)
+    _label_rows(axes, names if system == "phones" else [""] * len(names))
+    axes.set(title=system, xlabel=label)
+    axes.margins(x=0.1)
+    axes.set_xlim(None if column == "worst_tenth_accuracy" else 0, None)
+
+
+def _draw_distances(axes: Axes) -> None:
+    """Distances above the outcome bound: a row for each system, with a mark for each scheduler."""
+    delayed = standings("system").loc[["CIFAR-10, correlated channel, delayed state"]]
+    stored = pd.concat([standings("opportunistic"), delayed])
+    systems = list(stored.index.unique("setting"))
+    for row, system in enumerate(systems):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95" if row % 2 else "white", zorder=0)
+        for place, name in enumerate(("Opportunistic", "Quickest", "LROA", "Uni-D")):
+            one = stored.loc[(system, name)]
+            y = row + 0.22 * (place - 1.5)
+            color = looks([name])[name].color
+            interval = _interval(one, "outcome_gap", 0.01)
+            _dot(axes, interval, y, color, one["status"] == "ok", _MARKERS[name])
+            if not row:
+                beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+                axes.annotate(name, (interval[0], y), **beside)
+    _say_hollow(axes)
+    _label_rows(axes, ["\n".join(wrapped(each, 24)) for each in systems])
+    _log_x(axes, (0.5, 1, 2, 5, 10, 20, 50, 100, 200))
+    axes.grid(visible=False, axis="y")
+    axes.set(xlabel="priced time above the outcome bound [%] (log axis)", xlim=(0.35, 400))
+
+
+def _draw_scores(task: str, axes: Axes) -> None:
+    """Scores on a frozen task's held-out seeds; why a policy that is not ok has none."""
+    lines = stored_text(f"task-{task}").split("\n")[1:]
+    found = {parts[0]: parts for line in lines if len(parts := re.split(r"\s{2,}", line)) > 1}
+    axes.axvline(1, color="0.75", linewidth=2.5, zorder=0.5)
+    across: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform()}
+    across["bbox"] = {"facecolor": "white", "linewidth": 0, "pad": 1}
+    for row, name in enumerate(_SCORED):
+        _, score, _, _, status = found.get(name, ["", "", "", "", ""])
+        if status == "ok":
+            interval = [float(part) for part in re.findall(r"-?[\d.]+", score)]
+            look = ("#0072B2", True, "s") if "PPO" in name else ("black", True, "o")
+            _dot(axes, interval, row, *look)
+            axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
+        else:
+            seeds = re.search(r"\d of \d", status)
+            text = f"not ok ({seeds[0]})" if seeds else "not ok" if status else "not played"
+            axes.text(0.04, row, text, color="black" if status else "0.6", **across)
+    _label_rows(axes, list(_SCORED.values()) if task == "paper" else [""] * len(_SCORED))
+    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score (1: bound)", xlim=(-0.1, 1.05))
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def _draw_status(column: str, label: str, limit: float, axes: Axes) -> None:
+    """A measure of status in the cell: a row for each scheduler, and the most that is ok."""
+    stored = standings("system").loc["cell"].dropna(subset=column)
+    for row, (_, one) in enumerate(stored.iterrows()):
+        interval = _interval(one, column, 0.01)
+        look = ("#D55E00", False, "D") if interval[0] > limit else ("black", one["status"] == "ok")
+        _dot(axes, interval, row, *look)
+    _say_hollow(axes)
+    axes.plot([], [], "D", color="#D55E00", mfc="white", label="beyond the limit")
+    axes.axvline(limit, color="0.5", linestyle="--")
+    axes.text(limit, -0.9, f"ok up to {limit:.0f} %", ha="center")
+    _label_rows(axes, list(stored.index) if column == "lack" else [""] * len(stored))
+    axes.margins(x=0.15)
+    axes.set(xlabel=label, xlim=(0, None))
+
+
+def _draw_lead(axis: str, label: str, ticks: Sequence[float], column: str, axes: Axes) -> None:
+    """LROA and Quickest relative to Opportunistic, or LROA's sampling error, along an axis."""
+    stored = pd.read_csv(ROOT / "docs/evidence/lead.csv")
+    stored = stored[stored["axis"] == axis].set_index("value")
+    _log_x(axes, ticks)
+    if column == "sampling_error":
+        rows = stored[stored["policy"] == "LROA"]
+        ends = {"LROA": _line(axes, "LROA", rows, column)}
+        axes.set(ylabel="sampling error ÷ Uni-D's")
+    else:
+        ends = {
+            name: _line(axes, name, stored[stored["policy"] == name], column)
+            for name in ("LROA", "Quickest")
+        }
+        ends["Opportunistic"] = 1.0
+        axes.set(ylabel="priced time ÷\nOpportunistic's")
+    axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
+    _say_hollow(axes)
+    axes.set(xlabel=f"{label} (log axis)", ylim=(0.8, 3.3))
+    _name_ends(axes, ends)
+
+
+def _draw_tradeoff(column: str, ylabel: str, limit: str, axes: Axes) -> None:
+    """A measure of Opportunistic against V, with the bound, the budget or the target."""
+    stored = pd.read_csv(ROOT / "docs/evidence/tradeoff.csv")
+    rows = stored[stored["start"] == "settled"].set_index("V")
+    _log_x(axes, (0.03, 0.1, 0.3, 1, 3, 10))
+    _line(axes, "Opportunistic", rows, column)
+    if (rows["status"] != "ok").any():
+        _say_hollow(axes)
+    if limit:
+        level = rows["bound"].iloc[0] if column == "round_time" else 1.0
+        axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
+        axes.margins(y=0.1)
+        _name_ends(axes, {limit: level})
+    axes.set(xlabel="V ÷ its default (log axis)", ylabel=ylabel)
 
 
 def _draw_cohort_sizes(axes: Axes) -> None:
     """The time to 90 % on digits against K, with a line for each policy."""
     stored = standings("cohort_size")
     sizes = (1, 2, 4, 8)
-    for name, look in looks(list(stored.index.unique("scheduler"))).items():
+    ends = {}
+    for name in stored.index.unique("scheduler"):
         rows = stored.loc[[(f"K = {size}", name) for size in sizes]]
-        times = rows["time_to_target"]
-        ok = rows["status"] == "ok"
-        axes.plot(sizes, times, color=look.color, linestyle=look.linestyle, label=name)
-        axes.plot(sizes, times.where(ok), "o", color=look.color)
-        axes.plot(sizes, times.mask(ok), "o", color=look.color, markerfacecolor="white")
-    _dot(axes, [], [], "grey", "not ok", label="not ok")
-    axes.set_xscale("log", base=2)
+        ends[name] = _line(axes, name, rows.set_axis(sizes), "time_to_target")
+    _say_hollow(axes)
+    _log_x(axes, sizes)
     axes.set_yscale("log")
-    axes.set_xticks(sizes, map(str, sizes))
     axes.set_yticks([50, 100, 200, 500, 1000], ["50", "100", "200", "500", "1000"])
     axes.minorticks_off()
-    axes.set(xlabel="devices in a round, K", ylabel="time to 90 % [s]")
-
-
-def _draw_rows(stored: pd.DataFrame, system: str, column: str, axes: Axes) -> None:
-    """Means with intervals: a row for each setting of a system, with a dot for each policy."""
-    (unit, label) = _UNITS[column]
-    settings = [each for each in stored.index.unique("setting") if each.startswith(system)]
-    known = stored[column].dropna().index  # no bound holds for unequal bandwidths
-    names = [
-        name
-        for name in sorted(known.unique("scheduler"))
-        if all((setting, name) in known for setting in settings)
-    ]
-    for place, (name, look) in enumerate(looks(names).items()):
-        for row, setting in enumerate(settings):
-            one = stored.loc[(setting, name)]
-            y = row + 0.18 * (place - 1)
-            x = [one[f"{column}{end}"] / unit for end in ("", "_low", "_high")]
-            _dot(axes, x, y, look.color, one["status"], "os^D"[place], "" if row else name)
-    _dot(axes, [], [], "grey", "not ok", label="not ok")
-    _label_rows(axes, [each.removeprefix(system) for each in settings])
-    axes.set(title=system.strip(", "), xlabel=label)
-    axes.set_xscale("log" if column == "outcome_gap" else "linear")
-    axes.xaxis.set_major_formatter("{x:g}")
-    if column == "total_time":
-        axes.set_xlim(0, None)
-
-
-def _draw_savings(axes: Axes) -> None:
-    """LROA's savings in the paper and here, and the lambda at which they are equal."""
-    rows = savings()
-    for row, (_, paper, ours, lambda_) in enumerate(rows):
-        first = not row
-        axes.plot(float(ours), row, "D", color="#0072B2", label="ours" if first else "")
-        axes.plot(float(paper), row, "o", color="black", label="the paper's" if first else "")
-        axes.text(73, row, f"equal with λ = {lambda_} s", ha="right", va="center", size="small")
-    _label_rows(axes, [label for label, *_ in rows])
-    axes.set(xlabel="time saved by LROA [%]", xlim=(0, 74))
-
-
-def _draw_scores(task: str, limits: tuple[float, float], axes: Axes) -> None:
-    """Scores on a frozen task's held-out seeds, less LROA's, of agents and rules that are ok."""
-    split = [re.split(r"\s{2,}", line) for line in stored_text(f"task-{task}").split("\n")[1:]]
-    lines = [line for line in split if len(line) > 1]  # not the one on seeds
-    for row, (_, _, _, less, status) in enumerate(lines):
-        x = [float(part) for part in re.findall(r"-?[\d.]+", less)]
-        at: dict[str, Any] = {"va": "center", "size": "x-small"}
-        at["transform"] = axes.get_yaxis_transform()
-        if status != "ok":
-            axes.text(0.97, row, re.split(",| with", status)[0], ha="right", **at)
-        elif x[0] < limits[0]:
-            axes.text(0.03, row, f"← −{-x[0]:.2f}", **at)
-        else:
-            _dot(axes, x, row, "black", status)
-    axes.axvline(0, color="0.75", linewidth=2.5, zorder=0.5)
-    _label_rows(axes, [name for name, *_ in lines])
-    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score − LROA's", xlim=limits)
-    axes.set_xticks([limits[0], 0, limits[1]])
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel="devices in a round, K (log axis)", ylabel="time to 90 % [s] (log axis)")
+    _name_ends(axes, ends)
 
 
 def _draw_learning(axes: Axes) -> None:
@@ -405,59 +541,53 @@ def _draw_learning(axes: Axes) -> None:
     axes.set(xlabel="rounds of training", ylabel="total time [s]", ylim=(500, None))
 
 
-def _draw_status(place: int, axes: Axes) -> None:
-    """Lack against excess of the schedulers in a system, and the limits of both in a run."""
-    stored = standings("system").dropna(subset="lack")
-    system = stored.index.unique("setting")[place]
-    for status, lack, excess in stored.loc[system, ["status", "lack", "excess"]].itertuples(False):
-        _dot(axes, [100 * lack], 100 * excess, "black", status)
-    fair = np.full((1, 1), 1000 / 60)
-    even = DeviceAccounts(fair, fair, fair, fair, np.full((1, 1), 1000.0), fair[0], 0 * fair[0])
-    most_lack, most_excess = most_in_a_run(Lottery.like(even))
-    axes.axvline(100 * most_lack, color="0.6", linestyle="--")
-    axes.axhline(100 * most_excess, color="0.6", linestyle="--")
-    axes.set(
-        xlim=(-5, 105), ylim=(-5, 105), xlabel="lack, %", ylabel="excess, %" if not place else ""
-    )
-    axes.set_title("\n".join(wrapped(system, 22)))
-
-
-def _dot(
-    axes: Axes, x: list[float], y: Any, color: str, status: str, marker: str = "o", label: str = ""
-) -> None:
-    """A mean and the ends of its interval, hollow if not ok."""
-    face = color if status == "ok" else "white"
-    axes.plot(x[1:], [y] * len(x[1:]), color=color)
-    axes.plot(x[:1], [y] * len(x[:1]), marker, color=color, mfc=face, label=label or None)
-
-
-def _label_rows(axes: Axes, labels: list[str]) -> None:
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-
-
 # Rows of panels of each figure, and the size of a panel in inches.
-_SYSTEMS = [partial(_draw_bits, name, "total_time") for name in ("CIFAR-10", "cell", "phones")]
-_UPLOADS = [*_SYSTEMS, partial(_draw_bits, "digits", "time_to_target")]
-_PHONES = partial(_draw_rows, standings("work"), "phones, ", "total_time")
-_LABELS = partial(
-    _draw_rows, standings("work"), "digits, labels by speed, ", "worst_tenth_accuracy"
-)
-_DELAYED = standings("system").loc[["CIFAR-10, correlated channel, delayed state"]]
-_DISTANCES = partial(
-    _draw_rows, pd.concat([standings("opportunistic"), _DELAYED]), "", "outcome_gap"
-)
-_RANKING = [partial(_draw_status, place) for place in range(4)]
-_LIMITS = {"paper": (-0.03, 0.01), "longest": (-0.4, 0.2), "blind": (-0.2, 0.6)}
-_SCORES = [partial(_draw_scores, *task) for task in _LIMITS.items()]
+_UPLOADS = [partial(_draw_bits, name, "priced_time") for name in ("CIFAR-10", "cell", "phones")]
+_UPLOADS.append(partial(_draw_bits, "digits", "priced_time_to_target"))
+_DIGITS = "digits, labels by speed"
+_WORKS = [
+    partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [days]"),
+    partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
+    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy, worst tenth [%]"),
+]
+_MOST_LACK, _MOST_EXCESS = most_in_a_run(Lottery.like(_EVEN))
+_RULES = [
+    partial(_draw_status, "lack", "lack in a run [%]", 100 * _MOST_LACK),
+    partial(_draw_status, "excess", "excess in a run [%]", 100 * _MOST_EXCESS),
+    partial(_draw_status, "spent_ratio", "energy of all ÷ budgets [%]", 100 * (1 + SLACK)),
+]
+_OF_MU = "mu", "LROA's weight μ", (0.1, 0.2, 0.5, 1, 2, 5, 10)
+_OF_K = "K", "devices in a round, K", (1, 2, 5, 10)
+_OF_N = "N", "devices, N", (20, 50, 100, 200, 500, 1000)
+_RATIO = "over_opportunistic"
+_LEADS = [
+    [partial(_draw_lead, *_OF_MU, _RATIO), partial(_draw_lead, *_OF_MU, "sampling_error")],
+    [partial(_draw_lead, *_OF_K, _RATIO), partial(_draw_lead, *_OF_N, _RATIO)],
+]
+_TRADEOFFS = [
+    [
+        partial(_draw_tradeoff, "round_time", "mean time of a round [s]", "lower bound"),
+        partial(_draw_tradeoff, "queue", "mean energy queue [J]", ""),
+    ],
+    [
+        partial(_draw_tradeoff, "worst_spent_ratio", "energy ÷ budget,\nworst device", "budget"),
+        partial(
+            _draw_tradeoff, "least_participation", "participation ÷ target,\nworst device", "target"
+        ),
+    ],
+]
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
-    "examples/figures/system.png": ([[_draw_system]], (7.0, 2.8)),
-    "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.5, 2.3)),
-    "examples/figures/work.png": ([[_PHONES, _LABELS]], (3.5, 1.7)),
-    "examples/figures/distances.png": ([[_DISTANCES]], (7.0, 2.4)),
+    "examples/figures/system.png": ([[_draw_system]], (6.2, 3.0)),
+    "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.1, 1.9)),
+    "examples/figures/work.png": ([_WORKS], (2.1, 2.0)),
+    "examples/figures/distances.png": ([[_draw_distances]], (6.2, 3.3)),
+    "examples/figures/ranking.png": ([_RULES], (2.1, 3.0)),
+    "examples/figures/agents.png": (
+        [[partial(_draw_scores, task) for task in ("paper", "longest", "blind")]],
+        (2.2, 2.5),
+    ),
+    "examples/figures/lead.png": (_LEADS, (3.1, 1.9)),
+    "examples/figures/opportunistic-tradeoff.png": (_TRADEOFFS, (3.1, 1.8)),
     "examples/figures/cohort-size.png": ([[_draw_cohort_sizes]], (5.0, 2.6)),
-    "examples/figures/ranking.png": ([_RANKING], (1.8, 2.2)),
-    "examples/figures/agents.png": ([_SCORES], (2.4, 2.2)),
-    "examples/figures/paper-savings.png": ([[_draw_savings]], (7.0, 1.8)),
     "examples/figures/learning.png": ([[_draw_learning]], (4.5, 2.4)),
 }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,8 @@ def play(
         first: Any = list(seeds) if batch else seeds[0]
         observation, info = env.reset(seed=first)
         policy.feedback(info)
-    for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
-        with _in_round(number):
+    try:
+        for number in range(recorder.num_rounds + 1, scenario.num_rounds + 1):
             start = time.perf_counter()
             decision = checked_decision(policy, policy.decide(observation))
             # Made anew, because its cached participants may be others than its cohort.
@@ -92,19 +91,12 @@ def play(
             policy.feedback(info)
             if checkpoint and number % checkpoint.every == 0:
                 checkpoint.save((env, policy, observation, recorder), given)
-    if model is not None:
-        _save_model(env, model)
-    return recorder.record()
-
-
-@contextmanager
-def _in_round(number: int) -> Iterator[None]:
-    """Name the round in an error of the block."""
-    try:
-        yield
     except BaseException as error:
         error.add_note(f"in round {number}")
         raise
+    if model is not None:
+        _save_model(env, model)
+    return recorder.record()
 
 
 def _check_length(ended: object, number: int, num_rounds: int) -> None:

@@ -138,10 +138,8 @@ def _rank_newcomers(
     if options.fresh_seed is not None:
         given["fresh_seed"] = natural_number("--fresh-seed", options.fresh_seed)
     number = range(FRESH_SEEDS)  # the seeds are drawn once the folder is known
-    pairs = []
-    for one in read:
-        own = with_newcomers(one, options.policies)
-        pairs.append((own, replace(_setting(own), seeds=number, bounded=False)))
+    own = [with_newcomers(one, options.policies) for one in read]
+    pairs = [(one, replace(_setting(one), seeds=number, bounded=False)) for one in own]
     settings = [setting for _, setting in pairs]
     check_newcomers(settings, stored)
     pairs = [pair for pair in pairs if len(pair[1].runs) > 1]

@@ -147,7 +147,7 @@ class Unmade(UniS):
 """
 
 
-def test_compare__a_failure_is_located_and_leaves_the_tables_of_others(
+def test_compare__a_failure_leaves_the_tables_of_others(
     call, refused, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

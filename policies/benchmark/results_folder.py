@@ -198,8 +198,8 @@ def default_folder(scenario: str, given: Mapping[str, Any]) -> Path:
         if isinstance(value, bool):
             words.append(name if value else f"no-{name}")
         else:
-            words += [name, *(map(str, value) if isinstance(value, tuple) else [str(value)])]
-    name = file_name("-".join(words))
+            words.append(f"{name} {value}")
+    name = file_name(" ".join(words)).strip("-")
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return Path("runs") / name

@@ -237,9 +237,8 @@ class Simulator:
         """The cohort, padded with -1 to K entries, its members, and the q of a sampled decision."""
         if decision.cohort is not None:
             participates = decision.participates.copy()  # the decision keeps its own array
-            absent = False if available is None else participates & ~available
-            if np.any(absent):
-                *system, device = np.argwhere(absent)[0].tolist()
+            if available is not None and (participates & ~available).any():
+                *system, device = np.argwhere(participates & ~available)[0].tolist()
                 where = f" in system {system[0]}" if system else ""
                 raise ValueError(
                     f"cohort must name available devices, got device {device}{where}, "

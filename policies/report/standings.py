@@ -66,23 +66,27 @@ def standings(comparison: Comparison) -> pd.DataFrame:
     time = ranking_column(comparison.summary)
     rows = []
     for name in names:
-        own = runs[name]
-        row = {"scheduler": name, "seeds": len(own)}
-        row |= {column: own[column].iloc[0] for column in ("status", "status_reason")}
-        if "time_to_target" in own:
-            row["reached"] = own["time_to_target"].notna().sum()
-        intervals = {column: mean_interval(own[column]) for column in _MEASURES if column in own}
-        intervals["longer_than_leader"] = _paired(own[time], runs[names[0]][time])
+        row = _row(name, runs[name], _paired(runs[name][time], runs[names[0]][time]))
         if name in found:
-            intervals["rank"] = Interval(*found[name])  # and the ranks that chance explains
-        for column, interval in intervals.items():
-            row |= zip(_columns(column), interval, strict=True)
+            row |= zip(_columns("rank"), found[name], strict=True)
         rows.append(row)
     rows += [{"scheduler": name, "status": why} for name, why in comparison.left_out.items()]
     order = [*_columns("rank"), "scheduler", "status", "status_reason", "seeds", "reached"]
     order += [name for each in ("longer_than_leader", *_MEASURES) for name in _columns(each)]
     table = pd.DataFrame(rows).reindex(columns=order)
     return table.astype(dict.fromkeys((*_columns("rank"), "seeds", "reached"), "Int64"))
+
+
+def _row(name: str, runs: pd.DataFrame, longer: Interval) -> dict[str, object]:
+    """The row of a scheduler but for its rank, given its time over the leader's, less one."""
+    row = {"scheduler": name, "seeds": len(runs)}
+    row |= {column: runs[column].iloc[0] for column in ("status", "status_reason")}
+    if "time_to_target" in runs:
+        row["reached"] = runs["time_to_target"].notna().sum()
+    intervals = {column: mean_interval(runs[column]) for column in _MEASURES if column in runs}
+    for column, interval in (intervals | {"longer_than_leader": longer}).items():
+        row |= zip(_columns(column), interval, strict=True)
+    return row
 
 
 def _columns(measure: str) -> tuple[str, str, str]:

@@ -2,7 +2,8 @@
 
 ``gym.make("FLEdgeFlat-v0")`` makes a `FlatEnv` around an `FLEdgeEnv`, and ``gym.make_vec`` a
 `FlatVectorEnv` around an `FLEdgeVectorEnv`; both take the keywords of ``FLEdge-v0``.
-``"FLEdgeCMDP-v0"`` is the same with ``objective="outcome"``.
+``"FLEdgeRule-v0"`` is the same with ``rule=True``, ``"FLEdgeCMDP-v0"`` with
+``objective="outcome"``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCon
     The observation concatenates the features of all devices (see `fl_edge_env.features.Scaling`),
     float32 of shape (N F,): ``observation.reshape(N, F)`` has a row for each device. The action
     concatenates the rows of `FLEdgeEnv`'s action, ``Box(-1, 1, (3 N,), float32)``: N frequencies, N
-    powers and N scores. The reward is scaled. `scaling` holds the scales and the feature `names`.
+    powers and N scores. With `rule`, the action is one rule for all devices instead, and the
+    observation pools their features; see `fl_edge_env.rule.RuleForm`. The reward is scaled.
+    `scaling` holds the scales and the feature `names`.
+
+    A seed starts other episodes than in `FLEdgeEnv`, so that no agent sees those of an evaluation:
+    see `learning_seed`.
 
     Put wrappers that change observations outside this one. Raises `TypeError` if there is no
     `FLEdgeEnv` inside.
@@ -52,7 +58,7 @@ class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCon
         self.observation_space, self.action_space = self._form.spaces
 
     def step(self, action: Any) -> tuple[Features, float, bool, bool, dict[str, Any]]:
-        """See `FLEdgeEnv.step`: the action has shape (3 N,), the observation (N F,)."""
+        """See `FLEdgeEnv.step`: action and observation are of these spaces."""
         rows = self._form.checked_rows(action, self._view.current)
         observation, reward, *ended, info = self.env.step(rows)
         seen = self._form.seen(self._view.see(observation))
@@ -108,7 +114,7 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
     def step(
         self, actions: Any
     ) -> tuple[Features, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """See `FLEdgeVectorEnv.step`: actions have shape (B, 3 N), observations (B, N F).
+        """See `FLEdgeVectorEnv.step`: actions and observations have a row for each system.
 
         The reward is scaled, and 0 if a step only started the next episode. In same-step mode
         ``final_obs`` is also flat.

@@ -46,7 +46,8 @@ class PredictPolicy(Policy):
     Parameters
     ----------
     scenario : Scenario
-        The system it controls, the same as in training.
+        The system it controls: that of the training, unless the agent has one rule or one network
+        for all devices.
     model : object or str
         The agent, or the path of one saved by Stable-Baselines3, such as ``"agent.zip"``. Loading
         such a file can run arbitrary code: load only files from sources that you trust.

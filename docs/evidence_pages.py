@@ -33,7 +33,14 @@ PAGES = (
 )
 _BITS = (2, 4, 8, 32)
 _RATIOS = (0.7, 1, 1.5, 2, 3, 5, 7)
-_MARKERS = {"Opportunistic": "s", "LROA": "o", "Uni-D": "D", "Uni-S": "v", "Quickest": "^"}
+_MARKERS = {
+    "Opportunistic": "s",
+    "LROA": "o",
+    "Uni-D": "D",
+    "Uni-S": "v",
+    "Quickest": "^",
+    "Best channel, static": "P",
+}
 _GREYS = "black", "#0072B2", "#56B4E9"
 _WORK = {"equal work": "s", "work by speed": "o", "work by speed, normalised": "^"}
 # Policies of the frozen tasks with their names in the figure.

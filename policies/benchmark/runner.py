@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -274,17 +274,18 @@ def _outcomes(
     if backend == "ray":
         yield from _on_ray(planned, workers)
         return
-    begin: dict[str, Any] = {}
-    if workers > 1:
-        begin = {"initializer": _start_worker, "initargs": (os.getpid(),)}
-    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", **begin)
+    if workers == 1:
+        yield from map(_play, planned)
+        return
+    parallel = joblib.Parallel(
+        n_jobs=workers,
+        return_as="generator_unordered",
+        initializer=_start_worker,
+        initargs=(os.getpid(),),
+    )
     try:
-        with _signals_of_workers() if workers > 1 else nullcontext():
-            if workers > 1:
-                calls = (joblib.delayed(_play_sent)(*call) for call in _sent(planned))
-            else:
-                calls = (joblib.delayed(_play)(each) for each in planned)
-            outcomes = parallel(calls)
+        with _signals_of_workers():
+            outcomes = parallel(joblib.delayed(_play_sent)(*call) for call in _sent(planned))
         with warnings.catch_warnings():
             # joblib replaces a process that has grown by 300 MB, as with torch.
             warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")

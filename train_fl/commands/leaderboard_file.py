@@ -27,27 +27,21 @@ from train_fl.commands.settings import PolicySpec
 # Leaderboards of this package, each next to the stored runs of its schedulers.
 SUITES = Path(benchmark.__file__).parent / "suites"
 
-# The options of ``fl-edge compare`` that a setting may have, by group, and the types of its keys.
+# The options of ``fl-edge compare``, by group, and the types of the keys that a setting may have.
 _GROUPS: dict[str, Any] = {
     "system": SystemOptions,
     "policy": PolicyOptions,
     "training": TrainOptions,
 }
-_OPTIONS = {
-    group: {
-        name: kind
-        for name, kind in get_type_hints(options).items()
-        if name not in ("set", "fields_in_file", "policies", "data_dir", "save_models")
-    }
-    for group, options in _GROUPS.items()
-}
+_NO_KEYS = ("set", "fields_in_file", "policies", "data_dir", "save_models")
 SETTING_KEYS: dict[str, Any] = {
-    **_OPTIONS["system"],
-    **_OPTIONS["policy"],
-    **_OPTIONS["training"],
-    **FIELDS,
-    "channel": str | dict,  # a table has the channel's parameters
+    name: kind
+    for options in _GROUPS.values()
+    for name, kind in get_type_hints(options).items()
+    if name not in _NO_KEYS
 }
+SETTING_KEYS |= FIELDS
+SETTING_KEYS["channel"] = str | dict  # a table has the channel's parameters
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ def _setting(
     where = f"setting {name!r}"
     own = _checked(table, ("name", *SETTING_KEYS, "schedulers"), where)
     values = {"train": False} | defaults | own
-    training = _OPTIONS["training"].keys() | TRAINING_FIELDS.keys() - SCENARIO_FIELDS.keys()
+    training = {*get_type_hints(TrainOptions)} | TRAINING_FIELDS.keys() - SCENARIO_FIELDS.keys()
     unused = [key for key in own if key in training - {"train"}]
     if unused and not values["train"]:
         raise ValueError(f"{where}: {unused[0]} needs training: give it train = true")
@@ -121,15 +115,10 @@ def _setting(
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{where} needs a list schedulers, its own or above the settings")
     policies = tuple(_policy_spec(entry, where) for entry in entries)
-    del values["name"]
-    more: dict[str, dict[str, Any]] = {
-        "system": {"fields_in_file": {key: v for key, v in values.items() if key in FIELDS}},
-        "training": {"data_dir": data_dir},
-    }
+    values["fields_in_file"] = {key: value for key, value in values.items() if key in FIELDS}
+    values["data_dir"] = data_dir
     groups = {
-        group: options(
-            **{key: values[key] for key in _OPTIONS[group] if key in values}, **more.get(group, {})
-        )
+        group: options(**{key: values[key] for key in get_type_hints(options) if key in values})
         for group, options in _GROUPS.items()
     }
     return FileSetting(name, CompareOptions(**groups), policies)

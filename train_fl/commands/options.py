@@ -100,21 +100,11 @@ class SystemOptions:
         if () in self.set:
             print(_field_list())
             raise SystemExit(0)
-        for text in chain(*self.set):
-            name, equals, value = text.partition("=")
-            if name not in FIELDS:
-                nearest = did_you_mean(name, FIELDS) or ": --set alone lists all"
-                raise ValueError(f"--set has no field {name!r}{nearest}")
-            if not equals:
-                raise ValueError(f"--set needs {name}=VALUE, got {text!r}")
+        for name, value in chain(map(_field, chain(*self.set)), self.fields_in_file.items()):
             if name in found:
                 raise ValueError(f"{name} is given twice: as {found[name]!r} and as {value!r}")
-            found[name] = _value(name, value)
-        for name in found.keys() & self.fields_in_file.keys():
-            raise ValueError(
-                f"{name} is given twice: as {found[name]!r} and as {self.fields_in_file[name]!r}"
-            )
-        return {**found, **self.fields_in_file}
+            found[name] = value
+        return found
 
 
 @dataclass(frozen=True)
@@ -203,15 +193,21 @@ def _field_list() -> str:
     return "\n".join(lines)
 
 
-def _value(name: str, text: str) -> Any:
-    """The value of a field of ``--set``; `ValueError` if it is not of the field's type."""
+def _field(text: str) -> tuple[str, Any]:
+    """The name and the value of a field of ``--set``; `ValueError` if one of them is wrong."""
+    name, equals, value = text.partition("=")
+    if name not in FIELDS:
+        nearest = did_you_mean(name, FIELDS) or ": --set alone lists all"
+        raise ValueError(f"--set has no field {name!r}{nearest}")
+    if not equals:
+        raise ValueError(f"--set needs {name}=VALUE, got {text!r}")
     kind = FIELDS[name]
     try:
-        return kind(text)
+        return name, kind(value)
     except ValueError:
         wanted = "an integer" if kind is int else "a number"
-        more = ": separate fields with spaces" if "," in text else ""
-        raise ValueError(f"{name} must be {wanted}, got {text!r}{more}") from None
+        more = ": separate fields with spaces" if "," in value else ""
+        raise ValueError(f"{name} must be {wanted}, got {value!r}{more}") from None
 
 
 SCENARIO_FIELDS = _kinds(Scenario) | {"channel": str}

@@ -178,7 +178,7 @@ def test_compare__a_failure_leaves_the_tables_of_others(
         ("--set cohortsize=4", "--set has no field 'cohortsize': did you mean 'cohort_size'?"),
         ("--set mu", "--set needs mu=VALUE, got 'mu'"),
         ("--set cohort_size=1.5", "cohort_size must be an integer, got '1.5'"),
-        ("--set mu=1 --set mu=2", "mu is given twice: as 1.0 and as '2'"),
+        ("--set mu=1 --set mu=2", "mu is given twice: as 1.0 and as 2.0"),
         ("--set mu=1,nu=2", "mu must be a number, got '1,nu=2': separate fields with spaces"),
         (
             "--scenario cifar10 --data-dir empty",

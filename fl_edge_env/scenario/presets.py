@@ -23,12 +23,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fl_edge_env.channels import CellChannel, UplinkChannel
 from fl_edge_env.checks import positive_integer
 from fl_edge_env.scenario.phones import phone_factors
 from fl_edge_env.typing import FloatArray
@@ -37,13 +35,6 @@ RESNET18_PARAMETERS = 11_172_342
 RESNET18_TENSORS = 62
 CIFAR10_SAMPLES = 50_000
 _MOST_DEVICES = 10_000_000  # more would fill the memory
-_CNN_TENSORS = 8
-_FEMNIST_CNN_PARAMETERS = 6_603_710
-_FASHION_MNIST_CNN_PARAMETERS = 6_497_162
-_DIGITS_CNN_PARAMETERS = 6_090
-_DIGITS_CNN_TENSORS = 6
-_DIGITS_TRAIN_IMAGES = 1_440
-_MOBILE_DOWNLOAD_BPS = 28.02e6
 
 
 def check_number(number: object, name: str = "num_devices") -> int:
@@ -58,64 +49,39 @@ def split_anew(share: float, before: int, num_devices: object) -> float:
 
 
 class Preset(NamedTuple):
-    """The fields that differ from the defaults, as a function of N, and the data set's name."""
+    """The fields that differ from the defaults, and what else makes a system.
 
-    fields: Callable[[int], dict[str, Any]]
+    Attributes
+    ----------
+    fields : dict
+        The fields, for the median phone if the devices are `phones`.
+    samples : int, optional
+        Samples that are split evenly; None for FEMNIST's, which are drawn.
+    num_devices : int
+        Number of devices by default.
+    dataset : str, optional
+        Name of the data set; by default the preset's.
+    phones : bool
+        Whether the devices are phones of measured speeds.
+    """
+
+    fields: dict[str, Any]
+    samples: int | None = CIFAR10_SAMPLES
     num_devices: int = 120
     dataset: str | None = None
+    phones: bool = False
 
-
-def _cifar10(num_devices: int) -> dict[str, Any]:
-    return {"num_samples": CIFAR10_SAMPLES / num_devices}
-
-
-def _femnist(num_devices: int) -> dict[str, Any]:
-    return {
-        "model_bits": 32.0 * _FEMNIST_CNN_PARAMETERS,
-        "model_tensors": _CNN_TENSORS,
-        "num_samples": _femnist_sample_counts(num_devices),
-        "cycles_per_sample": 2e9,
-        "energy_budget_j": 5.0,
-    }
-
-
-def _fashion_mnist(num_devices: int) -> dict[str, Any]:
-    return {
-        "model_bits": 32.0 * _FASHION_MNIST_CNN_PARAMETERS,
-        "model_tensors": _CNN_TENSORS,
-        "num_samples": 60_000 / num_devices,
-        "cycles_per_sample": 2e9,
-        "energy_budget_j": 11.0,
-    }
-
-
-def _digits(num_devices: int) -> dict[str, Any]:
-    return {
-        "num_rounds": 300,
-        "model_bits": 32.0 * _DIGITS_CNN_PARAMETERS,
-        "model_tensors": _DIGITS_CNN_TENSORS,
-        "num_samples": _DIGITS_TRAIN_IMAGES / num_devices,
-        "cycles_per_sample": 2e7,
-        "energy_budget_j": 0.02,
-    }
-
-
-def _cell(num_devices: int) -> dict[str, Any]:
-    return _cifar10(num_devices) | {"noise_density_w_hz": 2e-8, "channel": CellChannel()}
-
-
-def _phones(num_devices: int) -> dict[str, Any]:
-    median = {"f_min": 1e9, "f_max": 2e9, "capacitance": 2e-28, "energy_budget_j": 15.0}
-    factors = phone_factors(num_devices)
-    return (
-        _cifar10(num_devices)
-        | {name: value * factors[name] for name, value in median.items()}
-        | {"bandwidth_hz": 10e6, "noise_density_w_hz": 2e-9, "channel": UplinkChannel()}
-    )
-
-
-def _mobile(num_devices: int) -> dict[str, Any]:
-    return _phones(num_devices) | {"download_rate_bps": _MOBILE_DOWNLOAD_BPS}
+    def fields_for(self, num_devices: int) -> dict[str, Any]:
+        """The fields of a system with this many devices."""
+        fields = {"num_devices": num_devices} | self.fields
+        if self.samples is None:
+            fields["num_samples"] = _femnist_sample_counts(num_devices)
+        else:
+            fields["num_samples"] = self.samples / num_devices
+        if self.phones:
+            for name, factor in phone_factors(num_devices).items():
+                fields[name] = fields[name] * factor
+        return fields
 
 
 def _femnist_sample_counts(num_devices: int) -> FloatArray:
@@ -128,12 +94,47 @@ def _femnist_sample_counts(num_devices: int) -> FloatArray:
     return counts - np.rint(0.1 * counts)
 
 
+_PHONES = {
+    "f_min": 1e9,
+    "f_max": 2e9,
+    "capacitance": 2e-28,
+    "energy_budget_j": 15.0,
+    "bandwidth_hz": 10e6,
+    "noise_density_w_hz": 2e-9,
+    "channel": "uplinks",
+}
 PRESETS = {
-    "cifar10": Preset(_cifar10),
-    "femnist": Preset(_femnist),
-    "fashion_mnist": Preset(_fashion_mnist),
-    "digits": Preset(_digits, num_devices=40),
-    "cell": Preset(_cell, dataset="cifar10"),
-    "phones": Preset(_phones, dataset="cifar10"),
-    "mobile": Preset(_mobile, dataset="cifar10"),
+    "cifar10": Preset({}),
+    "femnist": Preset(
+        {
+            "model_bits": 32.0 * 6_603_710,
+            "model_tensors": 8,
+            "cycles_per_sample": 2e9,
+            "energy_budget_j": 5.0,
+        },
+        samples=None,
+    ),
+    "fashion_mnist": Preset(
+        {
+            "model_bits": 32.0 * 6_497_162,
+            "model_tensors": 8,
+            "cycles_per_sample": 2e9,
+            "energy_budget_j": 11.0,
+        },
+        samples=60_000,
+    ),
+    "digits": Preset(
+        {
+            "num_rounds": 300,
+            "model_bits": 32.0 * 6_090,
+            "model_tensors": 6,
+            "cycles_per_sample": 2e7,
+            "energy_budget_j": 0.02,
+        },
+        samples=1_440,
+        num_devices=40,
+    ),
+    "cell": Preset({"noise_density_w_hz": 2e-8, "channel": "cell"}, dataset="cifar10"),
+    "phones": Preset(_PHONES, dataset="cifar10", phones=True),
+    "mobile": Preset({**_PHONES, "download_rate_bps": 28.02e6}, dataset="cifar10", phones=True),
 }

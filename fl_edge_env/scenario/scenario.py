@@ -261,8 +261,7 @@ class Scenario:
         cls._check_names(fields)
         preset = presets.PRESETS[one_of("scenario", name, list(presets.PRESETS))]
         number = presets.check_number(fields.get("num_devices", preset.num_devices))
-        own = {"num_devices": number} | preset.fields(number)
-        return cls(**own | _displaced(fields) | fields)
+        return cls(**preset.fields_for(number) | _displaced(fields) | fields)
 
     @classmethod
     def cifar10(cls, **fields: Any) -> Scenario:

@@ -108,9 +108,7 @@ def installed(libraries: Iterable[str]) -> dict[str, str]:
 
 def save_record(record: Record, path: Path) -> None:
     """Write a record atomically."""
-    columns: dict[str, Any] = {
-        f"rounds.{name}": record.rounds[name].to_numpy() for name in record.rounds
-    }
+    columns: dict[str, Any] = {str(n): record.rounds[n].to_numpy() for n in record.rounds}
     if record.accounts is not None:
         columns |= {f"accounts.{n}": value for n, value in record.accounts._asdict().items()}
     with atomic_path(path) as temporary:
@@ -126,11 +124,8 @@ def load_record(path: Path, model: Path | None = None) -> Record | None:
             columns = {name: file[name] for name in file.files}
         if columns.pop("key") != path.stem:
             return None
-        parts: dict[str, dict[str, Any]] = {"rounds": {}, "accounts": {}}
-        for name, values in columns.items():
-            part, _, column = name.partition(".")
-            parts[part][column] = values
-        accounts = DeviceAccounts(**parts["accounts"]) if parts["accounts"] else None
-        return Record(pd.DataFrame(parts["rounds"]), accounts)
+        names = [name for name in columns if name.startswith("accounts.")]
+        accounts = {name.removeprefix("accounts."): columns.pop(name) for name in names}
+        return Record(pd.DataFrame(columns), DeviceAccounts(**accounts) if accounts else None)
     except Exception:  # a damaged file can raise anything
         return None

@@ -55,20 +55,20 @@ class Preset(NamedTuple):
     ----------
     fields : dict
         The fields, for the median phone if the devices are `phones`.
+    dataset : str
+        Name of the data set.
     samples : int, optional
         Samples that are split evenly; None for FEMNIST's, which are drawn.
     num_devices : int
         Number of devices by default.
-    dataset : str, optional
-        Name of the data set; by default the preset's.
     phones : bool
         Whether the devices are phones of measured speeds.
     """
 
     fields: dict[str, Any]
+    dataset: str
     samples: int | None = CIFAR10_SAMPLES
     num_devices: int = 120
-    dataset: str | None = None
     phones: bool = False
 
     def fields_for(self, num_devices: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ _PHONES = {
     "channel": "uplinks",
 }
 PRESETS = {
-    "cifar10": Preset({}),
+    "cifar10": Preset({}, "cifar10"),
     "femnist": Preset(
         {
             "model_bits": 32.0 * 6_603_710,
@@ -112,6 +112,7 @@ PRESETS = {
             "cycles_per_sample": 2e9,
             "energy_budget_j": 5.0,
         },
+        "femnist",
         samples=None,
     ),
     "fashion_mnist": Preset(
@@ -121,6 +122,7 @@ PRESETS = {
             "cycles_per_sample": 2e9,
             "energy_budget_j": 11.0,
         },
+        "fashion_mnist",
         samples=60_000,
     ),
     "digits": Preset(
@@ -131,10 +133,11 @@ PRESETS = {
             "cycles_per_sample": 2e7,
             "energy_budget_j": 0.02,
         },
+        "digits",
         samples=1_440,
         num_devices=40,
     ),
-    "cell": Preset({"noise_density_w_hz": 2e-8, "channel": "cell"}, dataset="cifar10"),
-    "phones": Preset(_PHONES, dataset="cifar10", phones=True),
-    "mobile": Preset({**_PHONES, "download_rate_bps": 28.02e6}, dataset="cifar10", phones=True),
+    "cell": Preset({"noise_density_w_hz": 2e-8, "channel": "cell"}, "cifar10"),
+    "phones": Preset(_PHONES, "cifar10", phones=True),
+    "mobile": Preset({**_PHONES, "download_rate_bps": 28.02e6}, "cifar10", phones=True),
 }

@@ -104,8 +104,7 @@ def make_setting(
 def dataset_of(options: CompareOptions) -> str:
     """The data set of a setting: the given one, or its scenario's."""
     name = options.system.scenario
-    preset = PRESETS.get(name)
-    own = Path(name).stem if preset is None else preset.dataset or name
+    own = PRESETS[name].dataset if name in PRESETS else Path(name).stem
     return options.training.dataset or own
 
 

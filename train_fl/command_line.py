@@ -134,12 +134,11 @@ def _run(given: Sequence[str]) -> None:
         print(f"fl-edge {version('fl-edge-env')}")
         return
     if given and not given[0].startswith("-") and given[0] not in _COMMANDS:
-        from fl_edge_env.checks import did_you_mean
+        from fl_edge_env.checks import one_of
+        from train_fl.commands.console import errors_in_one_line
 
-        commands = ", ".join(_COMMANDS)
-        meant = did_you_mean(given[0], _COMMANDS)
-        print(f"error: command must be one of {commands}, got {given[0]!r}{meant}", file=sys.stderr)
-        sys.exit(2)
+        with errors_in_one_line():
+            one_of("command", given[0], list(_COMMANDS))
     # Only the name, so that the other commands need not be imported.
     kind = tyro.extras.subcommand_cli_from_dict(
         _COMMANDS,
@@ -149,18 +148,17 @@ def _run(given: Sequence[str]) -> None:
         "`fl-edge --version` prints the version.",
         args=given[:1],
     )
-    flags = [word.partition("=")[0].replace("_", "-") for word in given if word.startswith("--")]
-    for flag in flags:
-        if flag != "--set" and flags.count(flag) > 1:
-            print(f"error: {flag} is given twice: give all its values once", file=sys.stderr)
-            sys.exit(2)
     name = given[0]
     options = parse(kind, given[1:], f"fl-edge {name}")
 
     from train_fl.commands.console import errors_in_one_line, output_console
 
     console = output_console()
+    flags = [word.partition("=")[0].replace("_", "-") for word in given if word.startswith("--")]
     with errors_in_one_line():
+        for flag in flags:
+            if flag != "--set" and flags.count(flag) > 1:
+                raise ValueError(f"{flag} is given twice: give all its values once")
         getattr(import_module(f"train_fl.commands.{name}"), name)(options, console)
 
 

@@ -74,9 +74,8 @@ def read(path: Path) -> dict[str, Any]:
 def _describe(channel: ChannelModel) -> dict[str, Any]:
     """Return the type and the parameters of a channel, with an absolute path."""
     for name, kind in _CHANNELS.items():
-        names = [each.name for each in fields(kind)]
         if type(channel) is kind:  # a subclass would be read back as its base class
-            values = {each: getattr(channel, each) for each in names}
+            values = {each.name: getattr(channel, each.name) for each in fields(_CHANNELS[name])}
             if "path" in values:
                 values["path"] = str(Path(values["path"]).resolve())
             return {"type": name} | {n: v for n, v in values.items() if v not in ((), None)}

@@ -93,7 +93,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         return POLICIES[name](scenario, **options)
     if is_reference(name) and name.partition(":")[0] not in POLICIES:
         kind: type[Policy] | type[Selector] = load_reference(
-            name, kind="subclass of Policy or Selector", fits=_is_policy_class
+            name, kind="subclass of Policy or Selector", bases=(Policy, Selector)
         )
         _check_options(name, kind, options)
         maker = partial(_scheduler, kind) if issubclass(kind, Selector) else kind
@@ -121,11 +121,6 @@ def _check_options(name: str, kind: Callable[..., object], options: Collection[s
     for each in takes:
         if each.name in known and each.default is each.empty and each.name not in options:
             raise ValueError(f"{name} needs the option {each.name}")
-
-
-def _is_policy_class(value: object) -> bool:
-    bases = Policy, Selector
-    return isinstance(value, type) and issubclass(value, bases) and value not in bases
 
 
 def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:

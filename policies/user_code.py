@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import chdir, contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -29,11 +29,18 @@ def is_reference(name: str) -> bool:
     return module and what.isidentifier()
 
 
-def load_reference(name: str, *, kind: str, fits: Callable[[object], bool]) -> Any:
+def load_reference(name: str, *, kind: str, bases: tuple[type, ...] = ()) -> Any:
     """Load the object named ``my_file.py:MyPolicy`` or ``my_module:MyPolicy``.
 
-    `ValueError` if it is missing, cannot be imported, or `fits` denies that it is a `kind`.
+    `ValueError` if it is missing, cannot be imported, or is no `kind`: a subclass of one of the
+    `bases`, or without them a function or a class.
     """
+
+    def fits(value: object) -> bool:
+        if not bases:
+            return callable(value)
+        return isinstance(value, type) and issubclass(value, bases) and value not in bases
+
     place, _, wanted = name.rpartition(":")
     module = loaded(place)
     if not hasattr(module, wanted):

@@ -177,12 +177,7 @@ def load_compressor(name: str) -> Compressor:
             "the compression of a task must be a user-defined compressor, such as "
             f"my_file.py:MyCompressor, got {name!r}: qsgd and topk belong to the scenario"
         )
-
-    kind = load_reference(
-        name,
-        kind="subclass of Compressor",
-        fits=lambda value: isinstance(value, type) and Compressor in value.__mro__[1:],
-    )
+    kind = load_reference(name, kind="subclass of Compressor", bases=(Compressor,))
     with user_errors(name):
         return kind()
 

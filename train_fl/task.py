@@ -347,7 +347,7 @@ def make_task(
 def _found_model(model: Any) -> Any:
     """The name of a network of FLEdge, or a function that makes one, loaded if it has a file."""
     if isinstance(model, str) and is_reference(model):
-        return load_reference(model, kind="class or function that makes a network", fits=callable)
+        return load_reference(model, kind="class or function that makes a network")
     return one_of("model", model, list(MODELS)) if isinstance(model, str) else model
 
 

@@ -49,7 +49,7 @@ def own_dataset(name: str) -> Dataset:
     returns something else, or returns different data on each call, or an image is wrong.
     """
     if is_reference(name):
-        function = load_reference(name, kind="function that returns a Dataset", fits=callable)
+        function = load_reference(name, kind="function that returns a Dataset")
         dataset = _call(function, name)
         # The main process checks this once; workers need not.
         once = multiprocessing.current_process().name == "MainProcess"

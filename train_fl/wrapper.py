@@ -402,9 +402,7 @@ def device_accuracy(
     mix = label_histogram[:, known]
     total = mix.sum(axis=1)
     right = mix @ (right_of_class[known] / tested[known])
-    accuracy = np.full(len(mix), math.nan)
-    np.divide(right, total, out=accuracy, where=total > 0)
-    return accuracy
+    return np.divide(right, total, out=np.full(len(mix), math.nan), where=total > 0)
 
 
 def _check_device(device: str | torch.device) -> torch.device:

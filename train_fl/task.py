@@ -138,7 +138,7 @@ class Task:
 
     def uploads(self, scenario: Scenario) -> Uploads:
         """How updates are uploaded in a scenario that this task fits."""
-        return Uploads(self._shapes, self.compression or make_compressor(scenario.compression))
+        return Uploads(self.shapes, self.compression or make_compressor(scenario.compression))
 
     def check_fit(self, scenario: Scenario) -> None:
         """Raise `ValueError` if a scenario has other devices, samples or uploads than the task."""
@@ -186,16 +186,16 @@ class Task:
     @cached_property
     def num_parameters(self) -> int:
         """Number of parameters of the network, d."""
-        return sum(map(math.prod, self._shapes))
+        return sum(map(math.prod, self.shapes))
 
     @cached_property
-    def _shapes(self) -> list[Shape]:
-        """Shapes of the network's tensors."""
+    def shapes(self) -> list[Shape]:
+        """Shapes of the network's parameter tensors."""
         return parameter_shapes(self.make_model)
 
     @property
     def _uploaded(self) -> Sequence[Shape]:
-        return self._shapes if self.upload_shapes is None else self.upload_shapes
+        return self.shapes if self.upload_shapes is None else self.upload_shapes
 
     @cached_property
     def label_histogram(self) -> FloatArray:

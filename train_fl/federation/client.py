@@ -49,7 +49,7 @@ def train_reply(message: Message, context: Context, task: Task) -> Message:
     if compressor is None:
         content["arrays"] = named(model)
     else:
-        uploads = Uploads([tuple(each.shape) for each in model.parameters()], compressor)
+        uploads = Uploads(task.shapes, compressor)
         rng = seeds.upload(int(config["server-round"]) - 1, device)
         packed = _packed(update.numpy(), uploads, rng, context.state, f"{entropy} {key}")
         content["packed"] = ConfigRecord({"update": packed})

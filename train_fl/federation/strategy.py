@@ -92,6 +92,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
             )
         self.policy = policy
         self.name = policy.name
+        self._losses = _LOSSES if policy.uses_losses else {}
         self._server = make_server_optimizer(server)
         self._balance = self._server.balance(scenario.local_epochs, scenario.num_samples)
         self._kept = dict[str, torch.Tensor]()
@@ -198,8 +199,8 @@ class PolicyStrategy(EmulatedRounds, Strategy):
     ) -> None:
         """Give the policy the info of the round, with what these devices reported."""
         reports: dict[str, Any] = {"update_norms": norms}
-        for name in _LOSSES if self.policy.uses_losses else ():
-            reports[_LOSSES[name]] = [row[name] for row in rows]
+        for name, key in self._losses.items():
+            reports[key] = [row[name] for row in rows]
         count = self.scenario.num_devices
         info = self._info | {"participants": np.isin(np.arange(count), devices)}
         for name, values in reports.items():
@@ -230,14 +231,14 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         self._begin(grid)
         self.policy.reset(policy_seed(self.seed))
         nothing = read_only(np.zeros(self.scenario.num_devices))
-        info = dict.fromkeys(_LOSSES.values() if self.policy.uses_losses else (), nothing)
+        info = dict.fromkeys(self._losses.values(), nothing)
         self.policy.feedback({"participants": read_only(nothing > 0), **info})
 
     def _reply(self, reply: Message) -> tuple[NDArray[Any], dict[str, Any]]:
         """The update of a reply, shape (d,), and its row in the log; raises if it is unusable."""
         metrics = reply.content.get("metrics", {})
         row = self._row(self._device_of[reply.metadata.src_node_id], metrics)
-        for name in _LOSSES if self.policy.uses_losses else ():
+        for name in self._losses:
             row[name] = number_in(FINITE, f"its {name}", metrics.get(name))
         if "train-loss" in metrics:
             row["train-loss"] = metrics["train-loss"]

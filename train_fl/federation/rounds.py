@@ -51,7 +51,7 @@ class EmulatedRounds:
         self._env = _Env(scenario)
         self._prices = find_prices(scenario, bounded=False)
         self._recorder = Recorder(scenario, [self.seed])
-        self._observation, _ = self._env.reset(seed=self.seed)
+        self._env.reset(seed=self.seed)  # which gives the seed of training
 
     @property
     def result(self) -> pd.DataFrame:

@@ -93,9 +93,8 @@ class Setting:
                 replace(priced, seeds=tuple(self.seeds[start : start + size]))
                 for start in range(0, len(self.seeds), size)
             ]
-        if not self.bounded:
-            return runs, []
-        return runs, [BoundRun(self.scenario, seed, prices) for seed in self.seeds]
+        bounded = self.seeds if self.bounded else ()
+        return runs, [BoundRun(self.scenario, seed, prices) for seed in bounded]
 
     def warn_beyond_seeds(self) -> None:
         """Warn of the user's policies that seeds do not determine, without training.

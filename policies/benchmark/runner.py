@@ -182,7 +182,7 @@ def play_runs(
                 planned[index].keep(outcome, fits=fits)
             bar.advance(bar.task_ids[0], _count([planned[index]]))
     if models is not None:
-        _copy_models([one for one in planned if played[one.index] in records], models)
+        _copy_models(planned, models)
     if failures:
         by_run = zip(runs, map(records.get, played), strict=True)
         raise RunsFailedError(

@@ -79,13 +79,14 @@ class Dataset:
                 f"samples of train_inputs and test_inputs must be alike, got {train} and {test}"
             )
         writers = self.train_writers
-        if writers is not None and writers.shape != self.train_targets.shape:
-            raise ValueError(
-                f"train_writers must have shape ({len(self.train_inputs)},), as many as "
-                f"train_inputs, got {writers.shape}"
-            )
-        if writers is not None and writers.min() < 0:
-            raise ValueError(f"train_writers must be at least 0, got {writers.min()}")
+        if writers is not None:
+            if writers.shape != self.train_targets.shape:
+                raise ValueError(
+                    f"train_writers must have shape ({len(self.train_inputs)},), as many as "
+                    f"train_inputs, got {writers.shape}"
+                )
+            if writers.min() < 0:
+                raise ValueError(f"train_writers must be at least 0, got {writers.min()}")
 
     def __repr__(self) -> str:
         return (

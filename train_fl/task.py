@@ -346,9 +346,11 @@ def make_task(
 
 def _found_model(model: Any) -> Any:
     """The name of a network of FLEdge, or a function that makes one, loaded if it has a file."""
-    if isinstance(model, str) and is_reference(model):
+    if not isinstance(model, str):
+        return model
+    if is_reference(model):
         return load_reference(model, kind="class or function that makes a network")
-    return one_of("model", model, list(MODELS)) if isinstance(model, str) else model
+    return one_of("model", model, list(MODELS))
 
 
 def _shown(value: Any) -> str:

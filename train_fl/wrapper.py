@@ -246,7 +246,7 @@ class TrainingWrapper(
         reports = self._losses(reporting, self._parameters)
         if self._report_update_norms:
             # Of the first round, before compression; one by one, to save memory.
-            updates = (self._train(device, 0, self._parameters)[0] for device in everyone)
+            updates = (self._train(int(device), 0, self._parameters)[0] for device in everyone)
             norms = [norms_of(update[None])[0] for update in updates]
             reports["update_norms"] = np.array(norms, dtype=np.float64)
         skipped = self._skip_non_finite(reports, 1)

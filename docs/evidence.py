@@ -5,7 +5,7 @@ python docs/evidence.py [RESULT … | --all]
 Runs the commands of these results of the index, docs/evidence/index.toml, or of all, the quickest
 first. Copies what they leave to the files that the index names, and prints which of these change.
 Rerun an interrupted call to resume it. Then, also without results, redraws the figures of
-`evidence_pages`, and rewrites the pages' tables, each between ``<!-- evidence: NAME -->`` and
+`evidence_figures`, and rewrites the pages' tables, each between ``<!-- evidence: NAME -->`` and
 ``<!-- end -->``.
 """
 
@@ -24,7 +24,8 @@ from typing import Any
 
 import pandas as pd
 import tomli_w
-from evidence_pages import FIGURES, PAGES, ROOT, TABLES
+from evidence_figures import FIGURES
+from evidence_pages import PAGES, ROOT, TABLES
 
 from fl_edge_env.files import atomic_path
 from policies.benchmark.results_folder import made_with, write_text

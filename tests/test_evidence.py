@@ -15,7 +15,8 @@ from train_fl.commands.leaderboard_file import read_leaderboard
 sys.path.insert(0, str(ROOT / "docs"))
 
 import evidence  # docs is no package
-from evidence_pages import FIGURES, PAGES, standings
+from evidence_figures import FIGURES
+from evidence_pages import PAGES, standings
 
 INDEX = evidence.index()
 LEADERBOARDS = {

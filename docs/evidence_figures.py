@@ -1,0 +1,383 @@
+"""The pages' figures, from the stored files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from evidence_pages import LEARNERS, ROOT, learning, standings, stored_means, stored_text
+from matplotlib.patches import Rectangle
+from scipy.optimize import isotonic_regression
+
+from policies.benchmark.records import DeviceAccounts
+from policies.benchmark.status import SLACK, Lottery, most_in_a_run
+from policies.report.figures import wrapped
+from policies.report.styles import looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BITS = (2, 4, 8, 32)
+_RATIOS = (0.7, 1, 1.5, 2, 3, 5, 7)
+_MARKERS = {
+    "Opportunistic": "s",
+    "LROA": "o",
+    "Uni-D": "D",
+    "Uni-S": "v",
+    "Quickest": "^",
+    "Best channel, static": "P",
+}
+_GREYS = "black", "#0072B2", "#56B4E9"
+_WORK = {"equal work": "s", "work by speed": "o", "work by speed, normalised": "^"}
+# Policies of the frozen tasks with their names in the figure.
+_SCORED = {
+    "PPO of SB3, shared network": "SB3's PPO, shared network",
+    "PPO, one file": "PPO in one file, shared network",
+    "PPO of SB3": "SB3's PPO, flat network",
+    "PPO with memory": "PPO with memory",
+    "LROA": "LROA",
+    "LROA, tuned": "LROA, tuned",
+    "Opportunistic": "Opportunistic",
+    "Opportunistic, tuned": "Opportunistic, tuned",
+    "Expecting": "Expecting",
+    "Expecting, tuned": "Expecting, tuned",
+    "Static": "best static policy",
+    "Uni-D": "Uni-D",
+    "Uni-D, tuned": "Uni-D, tuned",
+}
+# The accounts of one run of 1000 rounds with two of 120 equal devices.
+_FAIR = np.full((1, 1), 1000 / 60)
+_EVEN = DeviceAccounts(_FAIR, _FAIR, _FAIR, _FAIR, np.full((1, 1), 1000.0), _FAIR[0], 0 * _FAIR[0])
+
+
+def _draw_system(axes: Axes) -> None:
+    """A round: two of the devices train and upload, as a policy decides."""
+
+    def box(x: float, y: float, text: str, *, face: str = "white", height: float = 0.8) -> None:
+        axes.add_patch(Rectangle((x, y), 2.6, height, facecolor=face, edgecolor="black"))
+        axes.text(x + 1.3, y + height / 2, text, ha="center", va="center")
+
+    def arrow(start: tuple[float, float], end: tuple[float, float]) -> None:
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "linewidth": 1.2})
+
+    names = "device 1", "device 2", "device 3", "device N"
+    heights = 3.6, 2.5, 1.4, 0.0
+    cohort = 0, 2
+    for place, (name, y) in enumerate(zip(names, heights, strict=True)):
+        chosen = place in cohort
+        box(0, y, f"{name}: trains at $f$" if chosen else name, face="0.8" if chosen else "white")
+    axes.text(1.3, 1.1, "…", ha="center", va="center")
+    axes.add_patch(Rectangle((5.1, 1.2), 1.3, 3.2, facecolor="0.93", edgecolor="0.5"))
+    axes.text(5.75, 2.8, "shared\nband", ha="center", va="center")
+    box(8.4, 1.7, "server\n\nadds the updates\nto the model", height=2.1)
+    for place in cohort:
+        y = heights[place] + 0.4
+        arrow((2.7, y), (5.0, y))
+        axes.text(3.85, y + 0.15, "upload at $p$", ha="center", va="bottom")
+        arrow((6.5, y), (8.3, 2.9 if place == 0 else 2.4))
+        arrow((-0.4, y), (0, y))
+    axes.plot([9.7, 9.7, -0.4, -0.4], [3.8, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
+    axes.text(4.6, 5.02, "the server sends the model", ha="center", va="bottom")
+    legend = (
+        "A policy decides: K of N devices (chosen, or drawn with",
+        "probabilities $q$), CPU frequencies $f$, transmission powers $p$.",
+        "Time: a round ends with the last upload.",
+        "Energy: rises with $f$ and $p$; each device has a budget.",
+    )
+    for line, text in enumerate(legend):
+        axes.text(3.5, 0.75 - 0.4 * line, text, va="center")
+    axes.set(xlim=(-0.5, 11.1), ylim=(-0.7, 5.5))
+    axes.axis("off")
+
+
+_ENDS = "", "_low", "_high"
+
+
+def _interval(row: pd.Series, column: str, unit: float = 1.0) -> list[float]:
+    """A stored mean and the ends of its interval."""
+    return [row[f"{column}{end}"] / unit for end in _ENDS]
+
+
+def _dot(
+    axes: Axes, interval: list[float], y: float, color: str, ok: bool, marker: str = "o"
+) -> None:
+    """A mean and its interval in a row, hollow if not ok."""
+    mean, *ends = interval
+    axes.plot(ends, [y] * len(ends), color=color)
+    face = color if ok else "white"
+    axes.plot(mean, y, marker, color=color, mfc=face, markersize=4.5, zorder=3, clip_on=False)
+
+
+def _line(axes: Axes, name: str, rows: pd.DataFrame, column: str, unit: float = 1.0) -> float:
+    """A scheduler's means over the rows' index, with stored intervals, hollow if not ok.
+
+    Returns the last mean.
+    """
+    look = looks([name])[name]
+    mean = rows[column] / unit
+    axes.plot(rows.index, mean, color=look.color, linestyle=look.linestyle)
+    if f"{column}_low" in rows:
+        low, high = (rows[f"{column}_{end}"] / unit for end in ("low", "high"))
+        axes.vlines(rows.index, low, high, color=look.color)
+    for x, y, status in zip(rows.index, mean, rows["status"], strict=True):
+        face = look.color if status == "ok" else "white"
+        axes.plot(x, y, _MARKERS[name], color=look.color, mfc=face, markersize=4.5, zorder=3)
+    return float(mean.iloc[-1])
+
+
+def _name_ends(axes: Axes, ends: dict[str, float], gap: float = 0.105) -> None:
+    """Name lines at their right ends, moved until names are `gap` of the axis apart."""
+    scale = axes.yaxis.get_transform()
+    low, high = scale.transform(axes.get_ylim())
+    names = sorted(ends, key=lambda name: ends[name])
+    heights = (scale.transform([ends[name] for name in names]) - low) / (high - low)
+    steps = gap * np.arange(len(names))
+    levels = isotonic_regression(heights - steps).x + steps
+    for name, level in zip(names, levels, strict=True):
+        axes.text(1.03, level, name, transform=axes.transAxes, va="center")
+
+
+def _say_hollow(axes: Axes) -> None:
+    """Explain hollow marks in the legend."""
+    axes.plot([], [], "o", color="grey", mfc="white", label="hollow: not ok")
+
+
+def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def _log_x(axes: Axes, ticks: Sequence[float]) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+
+
+def _draw_bits(system: str, column: str, axes: Axes) -> None:
+    """Priced times over Opportunistic's with 32 bits against the bits."""
+    stored = standings("uploads")
+    unit = stored.loc[(f"{system}, 32 bits", "Opportunistic"), column]
+    ends = {}
+    for name in ("Opportunistic", "LROA", "Uni-D", "Uni-S"):
+        rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
+        ends[name] = _line(axes, name, rows.set_axis(_BITS), column, unit)
+    _say_hollow(axes)
+    axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
+    _log_x(axes, _BITS)
+    axes.set_yscale("log")
+    axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
+    axes.minorticks_off()
+    goal = "" if column == "priced_time" else " to 90 %"
+    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
+    axes.set(ylabel=f"priced time{goal} ÷\nOpportunistic's, 32 bits (log)", ylim=(0.65, 8))
+    _name_ends(axes, ends)
+
+
+def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) -> None:
+    """Means with intervals: a row for each scheduler, with a mark for each division of work."""
+    stored = standings("work")
+    names = list(stored.index.unique("scheduler"))
+    for place, (work, marker) in enumerate(_WORK.items()):
+        for row, name in enumerate(names):
+            if (f"{system}, {work}", name) in stored.index:
+                one = stored.loc[(f"{system}, {work}", name)]
+                ok = one["status"] == "ok"
+                y = row + 0.25 * (place - 1)
+                _dot(axes, _interval(one, column, unit), y, _GREYS[place], ok, marker)
+        text = work.replace("normalised", "fednova")
+        axes.plot([], [], marker, color=_GREYS[place], label=text)
+    _say_hollow(axes)
+    _label_rows(axes, names if system == "phones" else [""] * len(names))
+    axes.set(title=system, xlabel=label)
+    axes.margins(x=0.1)
+    axes.set_xlim(None if column == "worst_tenth_accuracy" else 0, None)
+
+
+def _draw_distances(axes: Axes) -> None:
+    """Distances above the outcome bound: a row for each system, with a mark for each scheduler."""
+    delayed = standings("system").loc[["CIFAR-10, correlated channel, delayed state"]]
+    stored = pd.concat([standings("opportunistic"), delayed])
+    systems = list(stored.index.unique("setting"))
+    for row, system in enumerate(systems):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95" if row % 2 else "white", zorder=0)
+        for place, name in enumerate(("Opportunistic", "Quickest", "LROA", "Uni-D")):
+            one = stored.loc[(system, name)]
+            y = row + 0.22 * (place - 1.5)
+            color = looks([name])[name].color
+            interval = _interval(one, "outcome_gap", 0.01)
+            _dot(axes, interval, y, color, one["status"] == "ok", _MARKERS[name])
+            if not row:
+                beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+                axes.annotate(name, (interval[0], y), **beside)
+    _say_hollow(axes)
+    _label_rows(axes, ["\n".join(wrapped(each, 24)) for each in systems])
+    _log_x(axes, (0.5, 1, 2, 5, 10, 20, 50, 100, 200))
+    axes.grid(visible=False, axis="y")
+    axes.set(xlabel="priced time above the outcome bound [%] (log axis)", xlim=(0.35, 400))
+
+
+def _draw_scores(task: str, axes: Axes) -> None:
+    """Scores on a frozen task's held-out seeds; why a policy that is not ok has none."""
+    lines = stored_text(f"task-{task}").split("\n")[1:]
+    found = {parts[0]: parts for line in lines if len(parts := re.split(r"\s{2,}", line)) > 1}
+    axes.axvline(1, color="0.75", linewidth=2.5, zorder=0.5)
+    across: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform()}
+    across["bbox"] = {"facecolor": "white", "linewidth": 0, "pad": 1}
+    for row, name in enumerate(_SCORED):
+        _, score, _, _, status = found.get(name, ["", "", "", "", ""])
+        if status == "ok":
+            interval = [float(part) for part in re.findall(r"-?[\d.]+", score)]
+            look = ("#0072B2", True, "s") if "PPO" in name else ("black", True, "o")
+            _dot(axes, interval, row, *look)
+            axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
+        else:
+            seeds = re.search(r"\d of \d", status)
+            text = f"not ok ({seeds[0]})" if seeds else "not ok" if status else "not played"
+            axes.text(0.04, row, text, color="black" if status else "0.6", **across)
+    _label_rows(axes, list(_SCORED.values()) if task == "paper" else [""] * len(_SCORED))
+    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score (1: bound)", xlim=(-0.1, 1.05))
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def _draw_status(column: str, label: str, limit: float, axes: Axes) -> None:
+    """A measure of status in the cell: a row for each scheduler, and the most that is ok."""
+    stored = standings("system").loc["cell"].dropna(subset=column)
+    for row, (_, one) in enumerate(stored.iterrows()):
+        interval = _interval(one, column, 0.01)
+        look = ("#D55E00", False, "D") if interval[0] > limit else ("black", one["status"] == "ok")
+        _dot(axes, interval, row, *look)
+    _say_hollow(axes)
+    axes.plot([], [], "D", color="#D55E00", mfc="white", label="beyond the limit")
+    axes.axvline(limit, color="0.5", linestyle="--")
+    axes.text(limit, -0.9, f"ok up to {limit:.0f} %", ha="center")
+    _label_rows(axes, list(stored.index) if column == "lack" else [""] * len(stored))
+    axes.margins(x=0.15)
+    axes.set(xlabel=label, xlim=(0, None))
+
+
+def _draw_lead(axis: str, label: str, ticks: Sequence[float], column: str, axes: Axes) -> None:
+    """LROA and Quickest relative to Opportunistic, or LROA's sampling error, along an axis."""
+    stored = pd.read_csv(ROOT / "docs/evidence/lead.csv")
+    stored = stored[stored["axis"] == axis].set_index("value")
+    _log_x(axes, ticks)
+    if column == "sampling_error":
+        rows = stored[stored["policy"] == "LROA"]
+        ends = {"LROA": _line(axes, "LROA", rows, column)}
+        axes.set(ylabel="sampling error ÷ Uni-D's")
+    else:
+        ends = {
+            name: _line(axes, name, stored[stored["policy"] == name], column)
+            for name in ("LROA", "Quickest")
+        }
+        ends["Opportunistic"] = 1.0
+        axes.set(ylabel="priced time ÷\nOpportunistic's")
+    axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
+    _say_hollow(axes)
+    axes.set(xlabel=f"{label} (log axis)", ylim=(0.8, 3.3))
+    _name_ends(axes, ends)
+
+
+def _draw_tradeoff(column: str, ylabel: str, limit: str, axes: Axes) -> None:
+    """A measure of Opportunistic against V, with the bound, the budget or the target."""
+    stored = pd.read_csv(ROOT / "docs/evidence/tradeoff.csv")
+    rows = stored[stored["start"] == "settled"].set_index("V")
+    _log_x(axes, (0.03, 0.1, 0.3, 1, 3, 10))
+    _line(axes, "Opportunistic", rows, column)
+    if (rows["status"] != "ok").any():
+        _say_hollow(axes)
+    if limit:
+        level = rows["bound"].iloc[0] if column == "round_time" else 1.0
+        axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
+        axes.margins(y=0.1)
+        _name_ends(axes, {limit: level})
+    axes.set(xlabel="V ÷ its default (log axis)", ylabel=ylabel)
+
+
+def _draw_cohort_sizes(axes: Axes) -> None:
+    """The time to 90 % on digits against K, with a line for each policy."""
+    stored = standings("cohort_size")
+    sizes = (1, 2, 4, 8)
+    ends = {}
+    for name in stored.index.unique("scheduler"):
+        rows = stored.loc[[(f"K = {size}", name) for size in sizes]]
+        ends[name] = _line(axes, name, rows.set_axis(sizes), "time_to_target")
+    _say_hollow(axes)
+    _log_x(axes, sizes)
+    axes.set_yscale("log")
+    axes.set_yticks([50, 100, 200, 500, 1000], ["50", "100", "200", "500", "1000"])
+    axes.minorticks_off()
+    axes.set(xlabel="devices in a round, K (log axis)", ylabel="time to 90 % [s] (log axis)")
+    _name_ends(axes, ends)
+
+
+def _draw_learning(axes: Axes) -> None:
+    """Total time on digits against rounds of training: a line for each agent and seed."""
+    known = stored_means("learning")["total_time"]
+    start = float(known["ZeroAction"])
+    labels = "PPO, one rule", "SAC, one rule", "PPO, flat", "PPO, rows"
+    shown = dict(zip(LEARNERS, labels, strict=True))
+    colors = dict(zip(LEARNERS, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
+    for (agent, seed), line in learning().groupby(["agent", "seed"]):
+        x = [0, *line["rounds"]]
+        label = "" if seed else shown[agent]
+        axes.plot(x, [start, *line["time"]], color=colors[agent], label=label)
+    for name, style, va in (("LROA", "-", "top"), ("Uni-D", "--", "bottom")):
+        axes.axhline(float(known[name]), color="0.6", linestyle=style)
+        axes.text(53_248, float(known[name]), name, ha="right", va=va)
+    axes.set(xlabel="rounds of training", ylabel="total time [s]", ylim=(500, None))
+
+
+# Rows of panels of each figure, and the size of a panel in inches.
+_UPLOADS = [partial(_draw_bits, name, "priced_time") for name in ("CIFAR-10", "cell", "phones")]
+_UPLOADS.append(partial(_draw_bits, "digits", "priced_time_to_target"))
+_DIGITS = "digits, labels by speed"
+_WORKS = [
+    partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [days]"),
+    partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
+    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy, worst tenth [%]"),
+]
+_MOST_LACK, _MOST_EXCESS = most_in_a_run(Lottery.like(_EVEN))
+_RULES = [
+    partial(_draw_status, "lack", "lack in a run [%]", 100 * _MOST_LACK),
+    partial(_draw_status, "excess", "excess in a run [%]", 100 * _MOST_EXCESS),
+    partial(_draw_status, "spent_ratio", "energy of all ÷ budgets [%]", 100 * (1 + SLACK)),
+]
+_OF_MU = "mu", "LROA's weight μ", (0.1, 0.2, 0.5, 1, 2, 5, 10)
+_OF_K = "K", "devices in a round, K", (1, 2, 5, 10)
+_OF_N = "N", "devices, N", (20, 50, 100, 200, 500, 1000)
+_RATIO = "over_opportunistic"
+_LEADS = [
+    [partial(_draw_lead, *_OF_MU, _RATIO), partial(_draw_lead, *_OF_MU, "sampling_error")],
+    [partial(_draw_lead, *_OF_K, _RATIO), partial(_draw_lead, *_OF_N, _RATIO)],
+]
+_TRADEOFFS = [
+    [
+        partial(_draw_tradeoff, "round_time", "mean time of a round [s]", "lower bound"),
+        partial(_draw_tradeoff, "queue", "mean energy queue [J]", ""),
+    ],
+    [
+        partial(_draw_tradeoff, "worst_spent_ratio", "energy ÷ budget,\nworst device", "budget"),
+        partial(
+            _draw_tradeoff, "least_participation", "participation ÷ target,\nworst device", "target"
+        ),
+    ],
+]
+FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
+    "examples/figures/system.png": ([[_draw_system]], (6.2, 3.0)),
+    "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.1, 1.9)),
+    "examples/figures/work.png": ([_WORKS], (2.1, 2.0)),
+    "examples/figures/distances.png": ([[_draw_distances]], (6.2, 3.3)),
+    "examples/figures/ranking.png": ([_RULES], (2.1, 3.0)),
+    "examples/figures/agents.png": (
+        [[partial(_draw_scores, task) for task in ("paper", "longest", "blind")]],
+        (2.2, 2.5),
+    ),
+    "examples/figures/lead.png": (_LEADS, (3.1, 1.9)),
+    "examples/figures/opportunistic-tradeoff.png": (_TRADEOFFS, (3.1, 1.8)),
+    "examples/figures/cohort-size.png": ([[_draw_cohort_sizes]], (5.0, 2.6)),
+    "examples/figures/learning.png": ([[_draw_learning]], (4.5, 2.4)),
+}

@@ -40,8 +40,8 @@ class FlatEnv(ReadsThrough, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCon
     observation pools their features; see `fl_edge_env.rule.RuleForm`. The reward is scaled.
     `scaling` holds the scales and the feature `names`.
 
-    A seed starts other episodes than in `FLEdgeEnv`, so that no agent sees those of an evaluation:
-    see `learning_seed`.
+    A seed starts different episodes than in `FLEdgeEnv`, so agents never train on the episodes of
+    an evaluation: see `learning_seed`.
 
     Put wrappers that change observations outside this one. Raises `TypeError` if there is no
     `FLEdgeEnv` inside.

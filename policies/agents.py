@@ -36,8 +36,8 @@ class PredictPolicy(Policy):
 
     The agent sees one system at a time, float32 of shape (N F,), and returns its action, shape
     (3 N,), or a tuple of action and state. An agent with the spaces of `RuleForm` decides by its
-    rule, one with those of `DeviceForm` sees and returns a row for each device. These two play any
-    number of devices.
+    rule. An agent with the spaces of `DeviceForm` sees and returns a row for each device. Both play
+    any number of devices.
 
     If `predict` takes ``deterministic``, by name or in ``**kwargs``, it gets True. If it takes
     ``state``, it gets the state that it returned in the previous round, None at the start of an
@@ -46,8 +46,8 @@ class PredictPolicy(Policy):
     Parameters
     ----------
     scenario : Scenario
-        The system it controls: that of the training, unless the agent has one rule or one network
-        for all devices.
+        The system it controls, which must be the training system unless the agent has one rule or
+        one network for all devices.
     model : object or str
         The agent, or the path of one saved by Stable-Baselines3, such as ``"agent.zip"``. Loading
         such a file can run arbitrary code: load only files from sources that you trust.
@@ -105,8 +105,8 @@ class PredictPolicy(Policy):
     def _fits(self, spaces: Sequence[Any], form: FlatForm) -> bool:
         """Whether spaces of a form's shapes have its bounds; otherwise `ValueError`.
 
-        Bounds of features that grow with the rounds may differ, and those of features that one
-        network sees of any device.
+        Bounds of features that grow with the rounds may differ. In a form for any number of
+        devices, the bounds of all features may.
         """
         seen, acted = spaces
         ours, actions = form.spaces

@@ -200,8 +200,8 @@ def priced_outcome(info: Info, prices: DualPrices, scenario: Scenario) -> FloatA
 
     It is ``time + sum_n m_n (spent_n - budget_n) + sum_n z_n (rho_n - x_n)``, where x is 1 for a
     device that participates in time and 0 otherwise, and rho is its participation target. It is
-    NaN if more than K devices take part, as the prices are those of K slots. `info` is the info of
-    a step, with `round_time`, `energy_spent` and `cohort`.
+    NaN if more than K devices take part, because prices are for K slots. `info` is the info of a
+    step, with `round_time`, `energy_spent` and `cohort`.
     """
     energy = np.sum(prices.energy * (info["energy_spent"] - scenario.energy_budget_j), axis=-1)
     missing = participation_target(scenario) - in_time(info)

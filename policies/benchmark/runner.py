@@ -80,7 +80,7 @@ class PlannedRun:
 class RunsFailedError(RuntimeError):
     """Some runs failed, with their tracebacks in `failures`; the message has at most ten.
 
-    `records` has those of the other runs.
+    `records` has the records of the other runs.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Compare policies with common random numbers, print a table and draw figures.
 
-By default it trains models on digits:
+By default it trains models on digits, for half of the system's rounds:
 
     python examples/compare.py
 
@@ -14,5 +14,6 @@ import sys
 from train_fl.command_line import main
 
 if __name__ == "__main__":
-    sys.argv.insert(1, "compare")
+    # All policies reach 90 % accuracy in them, or would not in more.
+    sys.argv[1:] = ["compare", *(sys.argv[1:] or ["--rounds", "150"])]
     main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -71,8 +72,6 @@ class Opportunistic(Policy):
 
     Attributes
     ----------
-    prices : DualPrices
-        The dual prices before the first round.
     solution : RoundSolution or None
         The last decision, with its certificate.
     """
@@ -86,52 +85,64 @@ class Opportunistic(Policy):
         step_scale: float = 1.0,
     ) -> None:
         super().__init__(scenario)
-        one_of("start", start, get_args(Start))
-        step_scale = finite_or_zero("step_scale", step_scale)
-        self.prices = (
-            initial_prices(scenario) if prices is None else _checked(prices, scenario.num_devices)
-        )
+        self._from = one_of("start", start, get_args(Start))
+        self._step_scale = finite_or_zero("step_scale", step_scale)
+        if prices is not None:
+            self.prices = _checked(prices, scenario.num_devices)
         self._target = participation_target(scenario)
-        # A participation with the energy that the budget allows changes the device's cost by `jump`
-        # through each price.
-        jump = step_scale * participation_jump(self.prices, scenario)
-        allowed = scenario.energy_budget_j / self._target
-        self._energy_step = jump / allowed**2  # [s/J^2]
-        self._participation_step = jump  # [s]
+        self._allowed = scenario.energy_budget_j / self._target  # energy of a participation
         self._estimate = Estimate(scenario) if scenario.csi == "participants" else None
-        self._start = np.zeros((2, scenario.num_devices))
-        if start == "settled":
-            # The energy price jumps at a participation and falls until the next, which happens when
-            # it is low: its low end, not its mean, must be the dual price.
-            self._start[:] = self.prices.energy + 0.5 * jump / allowed, self.prices.participation
-        self.solution: RoundSolution | None
         self.reset(0)
+
+    @cached_property
+    def prices(self) -> DualPrices:
+        """The dual prices before the first round, whose search can take seconds."""
+        return initial_prices(self.scenario)
+
+    @cached_property
+    def _jump(self) -> float:
+        """The change of a device's cost through each price by a participation within the budget."""
+        return self._step_scale * participation_jump(self.prices, self.scenario)
+
+    @property
+    def _own(self) -> DualPrices:
+        """The prices that follow from the rounds so far."""
+        if self._moved is not None:
+            return self._moved
+        if self._from == "cold":
+            return DualPrices(*np.zeros((2, self.scenario.num_devices)))
+        # The energy price jumps at a participation and falls until the next, which happens when it
+        # is low: its low end, not its mean, must be the dual price.
+        return self.prices._replace(energy=self.prices.energy + 0.5 * self._jump / self._allowed)
 
     @property
     def current_prices(self) -> DualPrices:
         """The prices of its next decision, of each system if it plays a batch."""
-        if self._estimate is None:
-            return DualPrices(self._energy, self._participation)
-        return DualPrices(self._energy, self._participation + self._estimate.head_start)
+        energy, participation = self._own
+        if self._estimate is not None:
+            participation = participation + self._estimate.head_start
+        return DualPrices(energy, participation)
 
     def reset(self, seed: int | Sequence[int]) -> None:  # noqa: ARG002 - deterministic
         """Reset the prices to their initial values; see `Policy.reset`."""
-        self.solution = None
+        self.solution: RoundSolution | None = None
+        self._moved: DualPrices | None = None
         if self._estimate is not None:
             self._estimate.reset()
-        self._energy, self._participation = self._start.copy()  # views of nothing that it holds
 
     def feedback(self, info: Info) -> None:
         """Update the prices by the round's energy and participation; see `Policy.feedback`."""
         if "energy_spent" not in info:
             return
+        energy, participation = self._own
         excess = info["energy_spent"] - self.scenario.energy_budget_j
-        step = self._energy_step
+        step = self._jump / self._allowed**2  # [s/J^2]
         if self._estimate is not None:
             step = step * (_ENERGY + _EARLY_ENERGY / self._estimate.count)
-        self._energy = np.maximum(self._energy + step * excess, 0.0)
         missing = self._target - in_time(info)
-        self._participation = self._participation + self._participation_step * missing
+        self._moved = DualPrices(
+            np.maximum(energy + step * excess, 0.0), participation + self._jump * missing
+        )
 
     def decide(self, observation: Observed) -> Allocation:
         """Minimise the cost of the round; see `Policy.decide`.

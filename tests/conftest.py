@@ -110,9 +110,9 @@ def whole_searches(
 
     monkeypatch.setattr(bounds, "_PRICE_ROUNDS", short_searches[0])
     monkeypatch.setattr(prices, "_STAGES", short_searches[1])
-    prices.outcome_prices.cache_clear()
+    prices._KNOWN.clear()
     yield
-    prices.outcome_prices.cache_clear()
+    prices._KNOWN.clear()
 
 
 @pytest.fixture(autouse=True)

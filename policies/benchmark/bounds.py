@@ -48,17 +48,20 @@ _OUTCOME_TOLERANCE = 1e-5
 class Prices(NamedTuple):
     """The prices of a setting, at which runs are ranked and both bounds are nearly tight.
 
-    `outcome` has prices of spent energy and of participation. `energy` has prices of expected
-    energy, shape (N,) [s/J], for policies that sample; None if a run is not compared with bounds.
+    `outcome` has prices of spent energy and of participation in a system. `energy` has prices of
+    expected energy, shape (N,) [s/J], for policies that sample; None if a run is not compared with
+    bounds.
     """
 
+    system: Scenario
     energy: FloatArray | None
     outcome: DualPrices
 
 
 def find_prices(scenario: Scenario, *, bounded: bool = True) -> Prices:
     """Prices from the system alone; see `outcome_prices` and `penalty_prices`."""
-    return Prices(penalty_prices(scenario) if bounded else None, outcome_prices(scenario))
+    energy = penalty_prices(scenario) if bounded else None
+    return Prices(scenario, energy, outcome_prices(scenario))
 
 
 @dataclass(frozen=True, eq=False)

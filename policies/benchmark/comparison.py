@@ -10,11 +10,13 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from fl_edge_env.files import writable_folder
 from policies.benchmark.records import DeviceAccounts, Record, joined
 from policies.benchmark.run import AnyRun
 from policies.benchmark.runner import RunsFailedError, play_runs
 from policies.benchmark.setting import Setting
 from policies.benchmark.status import judge, limits
+from policies.benchmark.stored import keep_prices
 from policies.benchmark.summary import labelled, summarise, weights_until
 
 
@@ -98,13 +100,16 @@ def compare_settings(
     For the keywords see `policies.benchmark.runner.play_runs`. If runs failed, the comparisons
     leave out their policies, and `RunsFailedError` comes after them.
     """
+    kept_in = None if folder is None else folder / "records"
     finding = "finding the prices of the bounds"
     with console.status(finding, spinner="line"):
+        for setting in settings:
+            if folder is not None:
+                keep_prices(setting.scenario, writable_folder(folder / "prices"))
         runs_by_setting = [setting.seeded_runs() for setting in settings]
     # Short runs last, so that no process waits for a long one at the end.
     runs: list[AnyRun] = [run for policies, _ in runs_by_setting for run in policies]
     runs += [run for _, bounds in runs_by_setting for run in bounds]
-    kept_in = None if folder is None else folder / "records"
     failure = None
     try:
         played = play_runs(runs, folder=kept_in, console=console, **options)

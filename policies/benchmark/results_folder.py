@@ -83,15 +83,9 @@ def claimed(
                 if not known:  # leave a foreign folder as it was
                     lock.unlink()
                 raise
-        if old and (folder / "jobs").is_dir():
-            warnings.warn(
-                f"{str(folder / 'jobs')!r} holds runs of an older version of FLEdge, which no "
-                "command reads any more: remove it",
-                stacklevel=1,
-            )
         # The user's code may have changed, and finished runs are kept by their keys.
         _remove(folder, [*results, *old.get("results", ())])
-        for each in (folder, folder / "records", folder / "models"):
+        for each in (folder, folder / "prices", folder / "records", folder / "models"):
             remove_abandoned(each)
         write_text(path, json.dumps(config, indent=2, allow_nan=False) + "\n")
         yield lock.parent

@@ -22,6 +22,7 @@ from policies.benchmark.play import play
 from policies.benchmark.records import Record
 from policies.benchmark.stored import code_hash, key_of, own_code, values_hash
 from policies.global_random import seeded
+from policies.outcome import remember_prices
 from policies.registry import POLICIES, make_policy
 from policies.solvers.waits import announced
 
@@ -86,7 +87,11 @@ class Run:
 
     def make_policy(self) -> Policy:
         """The policy to play: made from its text, or the given one."""
-        return self.policy if self.text is None else self.text.make(self.scenario)
+        if self.text is None:
+            return self.policy
+        if self.prices is not None:  # which Opportunistic would search for again
+            remember_prices(self.prices.system, self.prices.outcome)
+        return self.text.make(self.scenario)
 
     def hash_of_values(self, policy: Policy) -> str:
         """Hash of the values that its policy holds when it is made, such as a network's weights.

@@ -18,9 +18,11 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 
+from fl_edge_env import Scenario
 from fl_edge_env.files import atomic_path
 from policies.base import Policy
 from policies.benchmark.records import DeviceAccounts, Record
+from policies.outcome import DualPrices, outcome_prices, remember_prices
 from policies.user_code import is_reference, loaded
 from policies.user_files import PACKAGES, is_user_module, sources
 
@@ -129,3 +131,13 @@ def load_record(path: Path, model: Path | None = None) -> Record | None:
         return Record(pd.DataFrame(columns), DeviceAccounts(**accounts) if accounts else None)
     except Exception:  # a damaged file can raise anything
         return None
+
+
+def keep_prices(scenario: Scenario, folder: Path) -> None:
+    """Search for the outcome prices of a system, unless a folder has them."""
+    file = folder / f"{key_of(scenario)}.npz"
+    kept = load_record(file)
+    if kept is None:
+        save_record(Record(pd.DataFrame(outcome_prices(scenario)._asdict())), file)
+    else:
+        remember_prices(scenario, DualPrices(*kept.rounds.to_numpy().T))

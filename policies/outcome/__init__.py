@@ -1,7 +1,7 @@
 """The outcome problem of a round: choose a cohort to minimise its longest time."""
 
 from policies.outcome.past import Estimate, expected_gain
-from policies.outcome.prices import DualPrices, initial_prices, outcome_prices
+from policies.outcome.prices import DualPrices, initial_prices, outcome_prices, remember_prices
 from policies.outcome.solver import RoundSolution, bound_rounds, solve_round
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "expected_gain",
     "initial_prices",
     "outcome_prices",
+    "remember_prices",
     "solve_round",
 ]

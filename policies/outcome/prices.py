@@ -14,7 +14,7 @@ rounds that are drawn from the channel finds the best prices.
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +75,9 @@ class Sample(NamedTuple):
     energy: FloatArray  # (N,) [J]
 
 
-@lru_cache(maxsize=64)  # a comparison needs the same prices repeatedly
+_KNOWN: dict[Scenario, DualPrices] = {}  # a comparison needs the same prices repeatedly
+
+
 def outcome_prices(scenario: Scenario) -> DualPrices:
     """Dual prices that nearly maximise the long-run bound of the outcome problem.
 
@@ -103,12 +105,22 @@ def outcome_prices(scenario: Scenario) -> DualPrices:
     Steps decrease over the iterations, and the second half of the iterates is averaged (Polyak and
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
     """
+    system = _priced_system(scenario)
+    if system not in _KNOWN:
+        with announced("searching for prices of energy and participation", scenario):
+            _KNOWN[system] = _ascend(system)
+    return _KNOWN[system]
+
+
+def remember_prices(scenario: Scenario, prices: DualPrices) -> None:
+    """Let `outcome_prices` return prices that an earlier search or another process has found."""
+    _KNOWN[_priced_system(scenario)] = prices
+
+
+def _priced_system(scenario: Scenario) -> Scenario:
+    """The system, with equal values where they do not matter."""
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # the scenario has warned
-        system = scenario.replace(lambda_=0.0, V=1.0)
-    if system != scenario:
-        return outcome_prices(system)
-    with announced("searching for prices of energy and participation", scenario):
-        return _ascend(scenario)
+        return scenario.replace(lambda_=0.0, V=1.0)
 
 
 def _ascend(scenario: Scenario) -> DualPrices:

@@ -16,6 +16,7 @@ from fl_edge_env import Allocation, FLEdgeEnv, Scenario, TraceChannel
 from fl_edge_env.aggregation import in_time
 from policies import Opportunistic, Policy, UniD, UniS, evaluate, make_policy
 from policies.benchmark.runner import RunsFailedError
+from policies.outcome import DualPrices
 from tests.support import spoil
 
 SEEDS = range(5)
@@ -58,8 +59,9 @@ class Bent(Opportunistic):
             # As the honest one, with other targets and budgets.
             missing = target * self._target - in_time(info)
             excess = info["energy_spent"] - budget * self.scenario.energy_budget_j
-            self._energy = np.maximum(self._energy + self._energy_step * excess, 0.0)
-            self._participation = self._participation + self._participation_step * missing
+            energy = self._own.energy + self._jump / self._allowed**2 * excess
+            participation = self._own.participation + self._jump * missing
+            self._moved = DualPrices(np.maximum(energy, 0.0), participation)
 
 
 def victims(share, number):

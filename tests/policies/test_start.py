@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fl_edge_env import Scenario
-from policies.outcome import outcome_prices
+from policies.outcome import outcome_prices, prices
 from policies.solvers import compiled, waits
 from tests.support import python
 
@@ -54,7 +54,7 @@ def test_waits__are_announced_on_any_standard_error(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     waits._announce.cache_clear()
     compiled.entry(lambda x: 2.0 * x)(1.0)
-    outcome_prices.cache_clear()
+    prices._KNOWN.clear()
     outcome_prices(Scenario.digits(num_devices=4, energy_budget_j=2.0))
     out, error = capsys.readouterr()
     assert not out

@@ -46,7 +46,7 @@ def test_outcome_bound__is_below_every_policy_in_every_round(options, scale, see
     outcome = DualPrices(
         scale * rng.exponential(size=number), 2000 * scale * rng.standard_normal(number)
     )
-    prices = Prices(np.zeros(number), outcome)
+    prices = Prices(scenario, np.zeros(number), outcome)
     policies = [
         RandomPolicy(scenario, chosen=True, seed=seed),
         RandomPolicy(scenario, chosen=False, seed=seed),
@@ -69,8 +69,9 @@ def test_outcome_bound__is_below_every_policy_in_every_round(options, scale, see
 )
 def test_outcome_bound__is_reached_by_who_decides_at_its_prices(fields):
     scenario = Scenario.cifar10(num_devices=6, energy_budget_j=300.0, num_rounds=40, **fields)
-    prices = Prices(np.zeros(6), DualPrices(np.full(6, 0.4), np.full(6, 20_000.0)))
-    policy = Opportunistic(scenario, prices=prices.outcome, step_scale=0.0)
+    outcome = DualPrices(np.full(6, 0.4), np.full(6, 20_000.0))
+    prices = Prices(scenario, np.zeros(6), outcome)
+    policy = Opportunistic(scenario, prices=outcome, step_scale=0.0)
     work = [Run(policy.name, policy, scenario, (0,), None, prices), BoundRun(scenario, 0, prices)]
     rounds, bounds = (played.rounds for played in play_runs(work))
     above = rounds["priced_outcome"] - bounds["outcome_bound"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from policies.benchmark.results_folder import default_folder
+from policies.outcome import prices
 from train_fl.command_line import main
 from train_fl.commands.options import FIELDS, CompareOptions, TrainOptions
 from train_fl.factory import _cached_task
@@ -48,6 +50,17 @@ def test_compare__prints_a_table_and_writes_numbers_and_plots(call, tmp_path):
     assert setting["scenario"]["model_bits"] == 32 * 206_922
     assert {"lambda", "V"} <= set(setting)
     assert config["versions"]["numpy"] == np.__version__
+
+
+def test_compare__searches_for_its_prices_once(call, tmp_path, monkeypatch):
+    command = f"compare --no-train --rounds 5 --workers 1 --policies opportunistic --out {tmp_path}"
+    call(command)
+    summary = (tmp_path / "summary.csv").read_bytes()
+    shutil.rmtree(tmp_path / "records")
+    prices._KNOWN.clear()
+    monkeypatch.setattr(prices, "_ascend", None)
+    call(command)
+    assert (tmp_path / "summary.csv").read_bytes() == summary
 
 
 def test_compare__other_uploads_are_those_of_a_system_with_them(call, tmp_path):

@@ -1,10 +1,11 @@
-"""Ratios of two routes measured in one process: ``pytest -m benchmark -s`` prints them."""
+"""A table of speeds with their targets and peers: ``pytest -m benchmark -s`` prints it.
+
+Each ratio is of two routes in one process. Times are processor times, which depend on the machine.
+"""
 
 from __future__ import annotations
 
-import time
-import timeit
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gymnasium as gym
@@ -15,11 +16,11 @@ from gymnasium.vector import AutoresetMode
 from torch.nn.functional import cross_entropy
 
 from fl_edge_env import Allocation, FLEdgeVectorEnv, Scenario
-from fl_edge_env.physics import time_and_energy
 from policies import evaluate, make_policy
 from policies.benchmark.bounds import find_prices
 from policies.benchmark.play import play
 from policies.p2 import solve_p2
+from tests.benchmarks.scale import seconds
 from tests.policies.p2.cvxpy_route import solve_p2_cvxpy
 from tests.policies.p2.test_solver import random_state
 from tests.support import chosen, python
@@ -27,86 +28,85 @@ from train_fl import Dataset, Task, TrainingWrapper, make_task
 
 pytestmark = pytest.mark.benchmark
 
-Numbers = np.ndarray
+Row = Callable[[str, float, str, str], None]
 
 
-def seconds(routine: Callable[[], object], calls: int, repeats: int = 7) -> float:
-    """Mean processor time of a call after one to warm up, in the fastest of the repeats."""
-    routine()
-    return (
-        min(timeit.repeat(routine, timer=time.process_time, number=calls, repeat=repeats)) / calls
+@pytest.fixture(scope="module")
+def row() -> Iterator[Row]:
+    """Takes what was measured, its number, the target and the peer, and prints all at the end."""
+    lines = ["| measured | here | target | peer |", "| --- | ---: | ---: | --- |"]
+    yield lambda what, number, target, peer: lines.append(
+        f"| {what} | {number:.3g} | {target} | {peer} |"
     )
+    print("\n" + "\n".join(lines))
 
 
-def test_decision__against_the_cvxpy_route():
+def ratio(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
+    """The median over pairs, because the machine's speed drifts."""
+    return float(np.median([seconds(ours) / seconds(theirs) for _ in range(3)]))
+
+
+def test_decision__against_the_cvxpy_route(row):
     scenario = Scenario.cifar10()
     states = [random_state(scenario, seed, 0.5) for seed in range(256)]  # of settled queues
     state = states[0]
     batch = [np.stack(values) for values in zip(*states, strict=True)]
     assert solve_p2(*state, scenario).objective <= solve_p2_cvxpy(*state, scenario)[-1]
-    reference = seconds(lambda: solve_p2_cvxpy(*state, scenario), 1)
-    single = seconds(lambda: solve_p2(*state, scenario), 200)
-    many = seconds(lambda: solve_p2(*batch, scenario), 3) / 256
-    proven = seconds(lambda: solve_p2(*state, scenario).lower_bound, 100)
-    print(
-        "decision, N = 120: cvxpy with Clarabel, which builds its problem in each decision and "
-        f"solves it six times, {reference * 1e3:.1f} ms, "
-        f"ours {single * 1e6:.1f} us ({reference / single:.0f} times faster, target 1000), "
-        f"in a batch of 256 {many * 1e6:.1f} us ({reference / many:.0f} times); "
-        f"with certificate {proven / single:.1f} times the decision"
-    )
+    single = seconds(lambda: solve_p2(*state, scenario))
+    many = seconds(lambda: solve_p2(*batch, scenario)) / 256
+    peer = f"in a batch of 256: {many * 1e6:.3g}"
+    row("LROA's decision, N = 120 [us]", single * 1e6, "25", peer)
+    reference = seconds(lambda: solve_p2_cvxpy(*state, scenario))
+    what = "cvxpy's time over ours"
+    row(what, reference / single, "1000", "Clarabel, six problems built and solved a decision")
 
 
-def test_vector_env__against_a_loop_of_single_environments():
+@pytest.mark.parametrize("number", [1000, 10_000])
+def test_quickest__against_lroa(row, number):
+    scenario = Scenario.cifar10(num_devices=number, energy_budget_j=1800 / number)
+    observation, info = gym.make("FLEdge-v0", scenario=scenario).reset(seed=0)
+    quickest, lroa = (make_policy(name, scenario) for name in ("quickest", "lroa"))
+    for policy in (quickest, lroa):
+        policy.reset(0)
+        policy.feedback(info)
+    found = ratio(lambda: quickest.decide(observation), lambda: lroa.decide(observation))
+    row(f"Quickest's decision, N = {number:,}", found, "3", "LROA's")
+
+
+def test_steps__against_cart_pole(row):
     scenario = Scenario.cifar10(num_rounds=10**6)
-    envs = [gym.make("FLEdge-v0", scenario=scenario) for _ in range(64)]
-    native, sync = (
-        gym.make_vec("FLEdge-v0", num_envs=64, vectorization_mode=mode, scenario=scenario)
-        for mode in ("vector_entry_point", "sync")
+    cart = gym.make("CartPole-v1")
+    one = gym.make("FLEdge-v0", scenario=scenario)
+    many = gym.make_vec(
+        "FLEdge-v0", num_envs=64, vectorization_mode="vector_entry_point", scenario=scenario
     )
-    for seed, env in enumerate([*envs, native, sync]):
-        env.reset(seed=seed)
+    for env in (cart, one, many):
+        env.reset(seed=0)
     allocation = Allocation(scenario.f_mid, scenario.p_mid, np.full(120, 1 / 120))
-    batch = Allocation(*(np.tile(x, (64, 1)) for x in (allocation.f, allocation.p, allocation.q)))
-    actions = np.random.default_rng(0).uniform(-1, 1, (64, 3, 120)).astype(np.float32)
+    batch = allocation.of_shape((64, 120))
 
-    def loop(decisions: Iterable[Allocation | Numbers]) -> None:
-        for env, decision in zip(envs, decisions, strict=True):
-            env.step(decision)
+    def push() -> None:
+        if cart.step(1)[2]:
+            cart.reset()
 
     # Random numbers are drawn ahead for 136 rounds: as many steps, so that all pay for them.
-    gymnasium = seconds(lambda: sync.step(actions), 17)
-    state = envs[0].unwrapped.simulator.channel_gain, allocation.f, allocation.p, scenario
-    physics_alone = seconds(lambda: time_and_energy(*state), 5 * 136)
-    for name, decided in (("Allocation", allocation), ("action", actions[0])):
-        one = seconds(lambda d=decided: envs[0].step(d), 5 * 136)
-        print(
-            f"env.step({name}): {1 / one:.0f} steps/s, {one / physics_alone:.1f} times the physics "
-            "of its round"
-        )
-    for name, decided, single in (
-        ("allocations", batch, [allocation] * 64),
-        ("actions", actions, actions),
-    ):
-        fast = seconds(lambda d=decided: native.step(d), 136)
-        slow = seconds(lambda d=single: loop(d), 17)
-        print(
-            f"vector env of 64, {name}: {64 / fast:.0f} steps/s, {slow / fast:.1f} times a bare "
-            f"loop over single envs, {gymnasium / fast:.1f} times Gymnasium's with actions"
-        )
+    single = ratio(push, lambda: [one.step(allocation) for _ in range(136)]) * 136
+    row("steps a second", single, "0.12", "CartPole's")
+    whole = ratio(push, lambda: [many.step(batch) for _ in range(136)]) * 136 * 64
+    row("steps a second in a batch of 64", whole, "1.4", "CartPole's")
 
 
-def characters(model: str) -> Task:
-    """Noise of FEMNIST's shape: the cost of training does not depend on what is on the images."""
+def noise(model: str, shape: tuple[int, ...], classes: int) -> Task:
+    """Random images: the cost of training does not depend on what is on them."""
     rng = np.random.default_rng(0)
-    images = rng.random((2270, 1, 28, 28), dtype=np.float32)
-    labels = np.append(rng.integers(62, size=2269), 61)
-    dataset = Dataset.from_arrays("noise", images, labels, images[:10], labels[:10])
+    images = rng.random((2270, *shape), dtype=np.float32)
+    labels = np.append(rng.integers(classes, size=2269), classes - 1)
+    dataset = Dataset.from_arrays("noise", images, labels, images[:256], labels[:256])
     options = {"partition": "iid", "learning_rate": 0.01, "model": model, "split_seed": 0}
     return make_task(dataset, num_devices=10, **options)
 
 
-def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]:
+def bare_round(task: Task, epochs: int, cohort: list[int], *, test: bool) -> Callable[[], None]:
     """Local SGD of the cohort and the mean of its models, as PyTorch's tutorials write it."""
     model = task.make_model()
     dataset = task.dataset
@@ -130,47 +130,70 @@ def bare_round(task: Task, epochs: int, cohort: list[int]) -> Callable[[], None]
                 updates[name] += (value - state[name]) / len(cohort)
         for name, value in updates.items():
             state[name] += value
+        if test:
+            model.load_state_dict(state)
+            with torch.no_grad():
+                model(dataset.test_inputs)
 
     return play
 
 
-def round_of(task: Task) -> Callable[[], object]:
+def round_of(task: Task, epochs: int, *, test: bool) -> Callable[[], object]:
     """A round of training with a cohort of two."""
-    scenario = task.fit(Scenario(num_devices=len(task.parts), num_rounds=10**6))
-    env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=10**6)
+    system = Scenario(num_devices=len(task.parts), num_rounds=10**6, local_epochs=epochs)
+    scenario = task.fit(system)
+    every = 1 if test else 10**6
+    env = TrainingWrapper(gym.make("FLEdge-v0", scenario=scenario), task, eval_every=every)
     env.reset(seed=0)
     allocation = chosen(scenario, 0, 1)
     return lambda: env.step(allocation)
 
 
-@pytest.mark.parametrize(("name", "calls"), [("digits", 30), ("small", 10), ("cnn", 2)])
-def test_round__against_a_bare_loop(name, calls):
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "epochs"),
+    [
+        ("digits", (1, 8, 8), 10, 2),
+        ("small", (1, 28, 28), 62, 2),
+        ("cnn", (1, 28, 28), 62, 1),
+        ("resnet18", (3, 32, 32), 10, 1),
+    ],
+)
+@pytest.mark.parametrize("test", [False, True])
+def test_round__against_a_bare_loop(row, name, shape, classes, epochs, test):
     torch.set_num_threads(1)
-    task = make_task("digits", split_seed=0) if name == "digits" else characters(name)
-    loop, ours = (seconds(way, calls) for way in (bare_round(task, 2, [0, 1]), round_of(task)))
-    print(
-        f"round with training, {name}: {ours * 1e3:.2f} ms, bare PyTorch loop "
-        f"{loop * 1e3:.2f} ms, ratio {ours / loop:.2f}"
-    )
+    own = make_task("digits", split_seed=0)
+    task = own if name == "digits" else noise(name, shape, classes)
+    ours = round_of(task, epochs, test=test)
+    found = ratio(ours, bare_round(task, epochs, [0, 1], test=test))
+    what = f"round of training, {name}{' and evaluation' if test else ''}"
+    row(what, found, "1.25" if test else "1.1", "bare PyTorch loop")
 
 
-# Decides with each kernel, and computes both bounds.
-USES_ALL_SOLVERS = """
-import time
+# Of each, the processor time of the first use, with what it imports.
+FIRST_USES = {
+    "LROA's first decision": ("make_policy('lroa', s).decide(o)", 2.8),
+    "Opportunistic's first decision": ("make_policy('opportunistic', s).decide(o)", 6.3),
+    "both bounds": ("evaluate([make_policy('uni-s', s)], s, [0])", 8),
+}
+FIRST_USE = """
+import fl_edge_env, gymnasium, numba, pandas, rich.progress
 from fl_edge_env import Scenario
 from policies import evaluate, make_policy
 
-scenario = Scenario.cifar10(num_rounds=2)
-names = ("lroa", "uni-d", "opportunistic", "fastest:dynamic")
-evaluate([make_policy(name, scenario) for name in names], scenario, seeds=[0])
-print(time.process_time())
+s = Scenario.cifar10(num_rounds=2)
+o, _ = gymnasium.make("FLEdge-v0", scenario=s).reset(seed=0)
+begun = time.process_time()
+{}
+print(time.process_time() - begun)
 """
 
 
-def test_solvers__compile_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("what", FIRST_USES)
+def test_solvers__compile_once(row, what, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    first, second = (float(python(USES_ALL_SOLVERS).stdout) for _ in range(2))
-    print(f"all solvers compile in {first - second:.1f} s of processor time (target 10)")
+    line, target = FIRST_USES[what]
+    first, second = (float(python(FIRST_USE.format(line)).stdout) for _ in range(2))
+    row(f"{what} [s]", first, str(target), f"second process: {second:.2g}")
 
 
 MINE = """
@@ -182,7 +205,7 @@ class Mine(UniD):
 
 
 @pytest.mark.parametrize(("name", "target"), [("lroa", 1.2), ("uni-d", 1.2), ("mine.py:Mine", 1.3)])
-def test_evaluate__against_a_bare_loop(name, target, tmp_path, monkeypatch):
+def test_evaluate__against_a_bare_loop(row, name, target, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE)
     scenario = Scenario.cifar10()
@@ -196,6 +219,26 @@ def test_evaluate__against_a_bare_loop(name, target, tmp_path, monkeypatch):
     def ours() -> None:
         evaluate([policy], scenario, range(30), gaps=False)
 
-    ratios = [seconds(ours, 1, repeats=1) / seconds(bare, 1, repeats=1) for _ in range(5)]
-    ratio = np.median(ratios)  # of pairs, as the machine's speed drifts
-    print(f"evaluate of {name}: {ratio:.2f} times a bare loop of play (target {target})")
+    row(f"evaluate of {name}", ratio(ours, bare), str(target), "a bare loop of play")
+
+
+MILLION = """
+import resource, time
+from fl_edge_env import FLEdgeVectorEnv, Scenario
+from policies import make_policy
+from policies.benchmark.bounds import find_prices, outcome_path_bound, path_bound
+
+scenario = Scenario.cifar10(num_devices=10**6, energy_budget_j=0.0018, num_rounds=1)
+prices = find_prices(scenario)
+path_bound(scenario, 0, prices.energy)
+outcome_path_bound(scenario, 0, prices.outcome)
+env = FLEdgeVectorEnv(1, scenario)
+env.step(make_policy("lroa", scenario).decide(env.reset(seed=0)[0]))
+print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+def test_scale__of_a_million_devices(row):
+    elapsed, memory = map(float, python(MILLION).stdout.split())
+    row("system of 10^6 devices: prices, bounds, a round [s]", elapsed, "60", "–")
+    row("its memory [GiB]", memory, "2", "–")

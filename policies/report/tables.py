@@ -2,7 +2,7 @@
 
 `table_texts` turns a `policies.benchmark.comparison.Comparison` into ranked rows of texts.
 `comparison_table` formats these for the terminal, `comparison_markdown` for pages and
-`policies.report.latex.comparison_latex` for papers. docs/ranking.md explains the columns.
+`policies.report.latex.comparison_latex` for papers. docs/columns.md explains the columns.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def comparison_table(
     while table_width(_table(texts)) > width and len(texts.columns) > _LEAST_COLUMNS:
         texts = texts.without([min(texts.columns, key=lambda column: column.importance)])
     hidden = len(whole.columns) - len(texts.columns)
-    reading = "See docs/ranking.md for columns and status."
+    reading = "Columns: docs/columns.md; status: docs/ranking.md."
     if hidden:
         needed = table_width(_table(whole))
-        reading += f" COLUMNS={needed} shows {hidden} more column{'s' * (hidden > 1)}."
+        reading += f" COLUMNS={needed} shows {hidden} more."
     return _table(texts), [*_notes(comparison, texts), reading]
 
 
@@ -242,13 +242,14 @@ def _columns(
     outcome = "outcome"
     constraints = "constraints"
     distance = "distance"
-    priced = _reached if "target" in ranks_by else three
+    to_target = "target" in ranks_by
+    priced = "priced to\n{goal}, {unit}" if to_target else "priced\ntime, {unit}"
     return [
         (outcome, "time to\n{goal}, {unit}", 14, "time_to_target", 1 / length, _reached),
         (outcome, "final\naccuracy, %", 8, "final_accuracy", 100, two),
         (outcome, "worst\ntenth, %", 5, "worst_tenth_accuracy", 100, two),
         (outcome, "total\ntime, {unit}", 12, "total_time", 1 / length, three),
-        (outcome, "priced\ntime, {unit}", 13, ranks_by, 1 / length, priced),
+        (outcome, priced, 13, ranks_by, 1 / length, _reached if to_target else three),
         (outcome, "{longer}\n{first}, %", 6, "longer", 100, two),
         (constraints, "\nstatus", 15, status, 1, lambda values: values.iloc[0] or OK),
         (constraints, "spent, %\nof budget", 7, "spent_ratio", 100, few),
@@ -257,8 +258,8 @@ def _columns(
         (constraints, "aggregate\nnoise", 3, "aggregate_noise", 1, three),
         (constraints, "never\nseen", 4, "never_seen", 1, _range),
         (distance, "above\nbound, %", 1, "gap", 100, three),
-        (distance, "outcome\nbound, %", 2, "outcome_gap", 100, two),
-        (distance, "accuracy\nbound, %", 4, "accuracy_gap", 100, two),
+        (distance, "above outcome\nbound, %", 2, "outcome_gap", 100, two),
+        (distance, "above bound\nto {goal}, %", 4, "accuracy_gap", 100, two),
     ]
 
 

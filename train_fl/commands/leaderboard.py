@@ -53,7 +53,7 @@ _HOW_TO_READ = (
     "Schedulers that are ok are ranked by priced time, and tie where paired intervals do not "
     "separate them; the others are below with the reason. Numbers are means over seeds with 95 % "
     "intervals. Priced times are compared with the leader's on the same seeds, and so on the same "
-    "channels. docs/ranking.md explains the columns and the status."
+    "channels. docs/columns.md explains the columns, and docs/ranking.md the status."
 )
 _OVERVIEW = (
     "Priced time, to the target or without training in all. Brackets mark schedulers that are not "

@@ -64,7 +64,7 @@ def test_ranked__policies_that_are_not_ok_are_below():
     reason, note, reading = [line for line in lines if line and not line.startswith(" ")][-3:]
     assert reason == "reckless: leaves out 77 of 120."
     assert note.startswith("With 3 seeds")
-    assert reading.startswith("See docs/ranking.md")
+    assert reading.startswith("Columns: docs/columns.md")
     markdown = comparison_markdown(Comparison(table, 0.9))
     for cells in ("over fast, % |", "| 1 | fast |", "| 2 | slow |", "| 50 |", "| – | reckless |"):
         assert cells in markdown
@@ -95,13 +95,13 @@ def test_comparison__shows_intervals_ranges_and_what_is_missing():
 def test_comparison__narrow_terminals_hide_distances_first():
     table = summary(**{"Proportional fair, dynamic": {}, "LROA": {"total_time": 123456.0}})
     table = table.assign(outcome_gap=0.2)
-    for width, hidden in ((160, 2), (80, 8), (78, 8)):
+    for width, hidden in ((160, 2), (80, 8), (78, 9)):
         lines = printed(table, width)
         head = "\n".join(lines[3:5])
         assert all(name in head for name in ("90 %, d", "status", "total", "priced"))
         assert "bound, %" not in head
         assert max(map(len, lines)) <= width
-        assert f" shows {hidden} more columns." in lines[-1]
+        assert f" shows {hidden} more." in lines[-1]
     wide = int(lines[-1].partition("COLUMNS=")[2].split()[0])
     assert ["COLUMNS" in printed(table, each)[-1] for each in (wide - 1, wide)] == [True, False]
 

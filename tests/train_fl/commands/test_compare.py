@@ -29,7 +29,7 @@ def test_compare__prints_a_table_and_writes_numbers_and_plots(call, tmp_path):
     assert max(map(len, output.splitlines()[:-1])) <= 130  # all but the folder
     for name in ("LROA", "Uni-D", "Uni-S", "DivFL"):
         assert re.search(rf"^ {name} .* (ok|over|leaves|too) ", output, re.MULTILINE)
-    assert "See docs/ranking.md" in output
+    assert "Columns: docs/columns.md" in output
     plots = "accuracy_over_rounds accuracy_over_time energy overview"
     expected = {f"{name}.png" for name in plots.split()}
     expected |= {f"{name}.csv" for name in ("bounds", "rounds", "summary", "timing")}

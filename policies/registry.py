@@ -84,7 +84,7 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
     if selector in SELECTORS or is_reference(selector):
         if options.get("resources", resources) != resources:
             raise ValueError(
-                f"{name!r} and resources={options['resources']!r} contradict each other"
+                f"{name!r} contradicts resources={options['resources']!r}: give the resources once"
             )
         name = selector
         options = options | {"resources": resources}

@@ -65,9 +65,9 @@ class PlannedRun:
         """Save the record if it fits the key, and remove the checkpoint."""
         if not fits:
             warnings.warn(
-                f"the results of {self.run.name} are not kept: its files, its data or the values "
-                "that it begins with are not those that this command has read. If no file has "
-                "changed, give its random generators a seed",
+                f"FLEdge does not store the results of {self.run.name}: its files, its data or "
+                "its initial values have changed since the command began. If no file has changed, "
+                "seed its random generators",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -202,8 +202,8 @@ def _planned(
         values = run.hash_of_values(policy)
     except Exception as error:  # values of the user can raise anything
         warnings.warn(
-            f"the results of {run.name} are not kept, because its policy cannot be pickled: "
-            f"{reason(error)}",
+            f"FLEdge does not store the results of {run.name} (a rerun repeats them): its policy "
+            f"cannot be pickled: {reason(error)}",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -107,7 +107,7 @@ class Setting:
                 why = beyond_seeds(policy, _ROUNDS) if own_code(policy) else ""
             if why:
                 warnings.warn(
-                    f"the results of {policy.name} depend on more than their seeds: it {why}",
+                    f"{policy.name} may give different results for the same seed: it {why}",
                     RuntimeWarning,
                     stacklevel=3,
                 )

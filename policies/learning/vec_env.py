@@ -54,7 +54,7 @@ class BatchVecEnv(VecEnv):
         self.systems = FLEdgeVectorEnv(num_envs, scenario, autoreset_mode=AutoresetMode.SAME_STEP)
         scenario = self.systems.scenario
         if credit == "difference" and scenario.objective == "outcome":
-            raise ValueError("credit 'difference' is for the objective 'penalty', got 'outcome'")
+            raise ValueError("credit='difference' needs objective='penalty', got 'outcome'")
         self.batch = FlatVectorEnv(self.systems)
         self.credit = credit
         self.scaling = self.batch.scaling

@@ -107,7 +107,7 @@ CALLS = [
     (lambda: make_policy("predict", SYSTEM, model=1, scale=2), "predict has no option 'scale'"),
     (lambda: make_policy("", SYSTEM), "policy must be one of lroa, .*, got ''"),
     (lambda: make_policy("lora", SYSTEM), r"got 'lora': did you mean 'lroa'\?"),
-    (lambda: make_policy("fastest:static", SYSTEM, resources="dynamic"), "contradict each other"),
+    (lambda: make_policy("fastest:static", SYSTEM, resources="dynamic"), "give the resources once"),
     (lambda: make_policy("lroa,uni-d", SYSTEM), "got 'lroa,uni-d': separate names with spaces"),
     (lambda: make_policy("mine.py:Last:statik", SYSTEM), r"'statik': did you mean 'static'\?"),
     (lambda: make_policy("absent.py:Steady", SYSTEM), "the file 'absent.py' does not exist"),

@@ -57,7 +57,7 @@ def check_newcomers(settings: Sequence[Setting], stored: pd.DataFrame) -> None:
     """Raise `ValueError` for a stored scheduler's name, or if no newcomer can run."""
     labels = [run.label for setting in settings for run in setting.runs[1:]]
     for label in {*labels} & {*stored["policy"]}:
-        raise ValueError(f"stored results already have {label!r}: rename the policy")
+        raise ValueError(f"{label!r} is a stored scheduler: rename your policy")
     if not labels:
         where = ", ".join(setting.name for setting in settings)
         learners = ", ".join(settings[0].left_out)

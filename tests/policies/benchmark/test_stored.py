@@ -239,7 +239,7 @@ def test_compare__keeps_ordinary_policies_apart_from_each_other(folder):
     twin = ORDINARY.replace("class Mine(UniD):", 'class Mine(UniS):\n    name = "Second"\n')
     (folder / "second/mine.py").write_text(twin)
     command = f"{SHORT} mine.py:Vandal lroa mine.py:Mine second/mine.py:Mine"
-    assert "not kept" not in run(folder, command)
+    assert "does not store" not in run(folder, command)
     assert len(records(folder)) == 5 + 2
     mixed = results(folder)
     evaluated = evaluate([UniS(SCENARIO), LROA(SCENARIO), UniD(SCENARIO)], SCENARIO, [0, 1])
@@ -285,10 +285,10 @@ class Unseeded(UniS):
 @pytest.mark.parametrize(
     ("name", "line", "kept"),
     [
-        ("Chance", "warning: the results of Chance, seeds [0, 1] are not kept: its files", 0),
-        ("Locked", "the results of Locked, seeds [0, 1] are not kept, because its policy", 0),
-        ("Edited", "warning: the results of Edited, seeds [0, 1] are not kept: its files", 0),
-        ("Unseeded", "warning: the results of Unseeded depend on more than their seeds: it", 1),
+        ("Chance", "FLEdge does not store the results of Chance, seeds [0, 1]: its files", 0),
+        ("Locked", "FLEdge does not store the results of Locked, seeds [0, 1] (a rerun", 0),
+        ("Edited", "FLEdge does not store the results of Edited, seeds [0, 1]: its files", 0),
+        ("Unseeded", "Unseeded may give different results for the same seed: it", 1),
     ],
 )
 def test_compare__says_what_is_not_kept_or_determined(folder, name, line, kept):

@@ -83,7 +83,7 @@ def test_devices__are_those_of_single_environments(scenario, credit):
     ("scenario", "options", "message"),
     [
         (SCENARIO, {"credit": "own"}, "credit must be .*, got 'own'"),
-        (SCENARIO.replace(objective="outcome"), {"credit": "difference"}, "objective 'penalty'"),
+        (SCENARIO.replace(objective="outcome"), {"credit": "difference"}, "objective='penalty'"),
     ],
 )
 def test_batch__names_what_is_wrong(scenario, options, message):

@@ -293,7 +293,7 @@ def test_suite__its_schedulers_play_the_stored_seeds_with_bounds(call):
     ("given", "message"),
     [
         ("tini", "must be a TOML file or one of tiny, got 'tini': did you mean 'tiny'?"),
-        ("tiny lroa", "stored results already have 'LROA': rename the policy"),
+        ("tiny lroa", "'LROA' is a stored scheduler: rename your policy"),
         ("tiny mine.py:Steady@qsgd:1", "equal uploads, got 'mine.py:Steady@qsgd:1'"),
         ("suites/tiny.toml mine.py:Steady", "has no stored results to rank mine.py:Steady among"),
         ("tiny mine.py:Steady --fresh-seed -1", "--fresh-seed must be an integer of at least 0"),

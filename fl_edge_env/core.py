@@ -41,7 +41,7 @@ def fixed(name: str, source: str = "") -> Any:
 
 
 class ReadsThrough:
-    """What wrappers show of the environment inside, read-only."""
+    """Attributes of the inner environment that wrappers show, read-only."""
 
     scenario: Scenario = fixed("scenario", "unwrapped.scenario")
     simulator: Simulator = fixed("simulator", "unwrapped.simulator")

@@ -134,7 +134,7 @@ class FlatVectorEnv(ReadsThrough, VectorWrapper, gym.utils.RecordConstructorArgs
         return self._form.seen(features), reward, terminated, truncated, info
 
     def _end(self, observation: Observed, final: NDArray[Any], ended: BoolArray) -> NDArray[Any]:
-        """What agents see at the end of the episodes that have ended in this step."""
+        """The last observations of the episodes that have ended in this step, for agents."""
         last = {name: values.copy() for name, values in observation.items()}
         for index in np.flatnonzero(ended):
             for name, values in final[index].items():

@@ -1,4 +1,4 @@
-"""What learning agents see and do: features and flat actions."""
+"""Observations and actions of learning agents: features and flat actions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FlatView:
 
 
 class FlatForm:
-    """What an agent sees of features, and how its action becomes rows.
+    """Turns features into an agent's observation, and its action into rows.
 
     The agent sees the features of all devices in turn and returns the three rows in turn.
 
@@ -88,7 +88,7 @@ class FlatForm:
         self.spaces = with_zero(box.low.ravel(), box.high.ravel()), actions
 
     def seen(self, features: Features) -> Features:
-        """What the agent sees of features, shape (..., N, F)."""
+        """The agent's observation of features, shape (..., N, F)."""
         return features.reshape(*features.shape[:-2], -1)
 
     def rows(self, action: FloatArray, features: Features) -> FloatArray:  # noqa: ARG002

@@ -69,7 +69,7 @@ def user_errors(before: str) -> Iterator[None]:
 
 
 def place_of(error: BaseException | None) -> str:
-    """Where the user's code raised an error or its cause, in brackets; empty if it did not."""
+    """The place in the user's code that raised an error or its cause, in brackets, or empty."""
     place = ""
     while error is not None and not place:
         for frame, line in traceback.walk_tb(error.__traceback__):

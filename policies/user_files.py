@@ -44,7 +44,7 @@ def is_user_module(module: ModuleType) -> bool:
 
 
 def sources(module: ModuleType) -> dict[str, bytes | str]:
-    """What a user's module runs: the content of its file and of all user's files that it imports.
+    """The code of a user's module: the content of its file and of all user files that it imports.
 
     Imports within functions count, because they can happen later. Imported libraries have their
     versions instead. Empty for a module of FLEdge.

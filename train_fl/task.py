@@ -137,7 +137,7 @@ class Task:
         return fields
 
     def uploads(self, scenario: Scenario) -> Uploads:
-        """How updates are uploaded in a scenario that this task fits."""
+        """The uploads of updates in a scenario that this task fits."""
         return Uploads(self.shapes, self.compression or make_compressor(scenario.compression))
 
     def check_fit(self, scenario: Scenario) -> None:

@@ -77,7 +77,7 @@ def over_fair(number: FloatArray, fair: FloatArray) -> FloatArray:
 
 
 class Record(NamedTuple):
-    """What came of a run: a row for each round, and the accounts of each device.
+    """The results of a run: a row for each round, and the accounts of each device.
 
     The record of a bound has only rounds.
     """

@@ -71,12 +71,12 @@ class Lottery(NamedTuple):
         return cls(number, binomial, mean, runs * fair)
 
     def lack(self) -> float:
-        """What devices lack of their fair participation on average."""
+        """The mean fraction of their fair participation that devices lack."""
         lack = np.maximum(1.0 - self.number / self.fair, 0.0)
         return float(self._expected(lack).mean())
 
     def excess(self) -> float:
-        """What devices spend beyond their budgets on average."""
+        """The mean fraction by which devices exceed their budgets."""
         # The energies of b participations sum to a gamma variable G of shape b, in units of their
         # mean: E max(0, G - a) = b P(G' > a) - a P(G > a) with a G' of shape b + 1.
         more = self.number * gammaincc(self.number + 1.0, self.mean)

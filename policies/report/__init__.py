@@ -1,1 +1,1 @@
-"""What shows results: rankings, tables, figures and standings."""
+"""Rankings, tables, figures and standings of results."""

@@ -125,7 +125,7 @@ def save_overview(
 
 
 def _dots(comparison: Comparison, order: Sequence[str]) -> tuple[str, list[Dot]]:
-    """What a setting's panel shows, and its rows: ratios to the reference's time, and faults."""
+    """The label of a setting's panel, and its rows: ratios to the reference's time, and faults."""
     runs = by_seed(comparison.summary)
     time = ranking_column(comparison.summary)
     reached = [policy for policy in ranked(comparison.summary) if runs[policy][time].notna().all()]

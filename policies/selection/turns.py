@@ -26,7 +26,7 @@ class Random(Selector):
 
 
 class OverSelection(Random):
-    """K distinct random devices, of which only the first to finish count.
+    """Draw K distinct random devices; only the first to finish count.
 
     The server continues once K / 1.3 of them, rounded up, have finished; below K = 5 this is K.
     The others are late: they have spent energy until then, and their updates are lost. They are

@@ -261,7 +261,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         return Uploads(self._shapes, compressor).decoded(packed)
 
     def _row(self, device: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """What server and client know of a participation, for the log."""
+        """The row of a participation in the log, as server and client know it."""
         reported = {name: metrics.get(name) for name in ("num-examples", "train_s", "up_s")}
         row = {k: x for k, x in reported.items() if is_real(x) and 0 < x < math.inf}
         return row | {

@@ -94,17 +94,16 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
+from train_fl.command_line import main
+try:
+    main(["compare"])
+except SystemExit as stopped:
+    assert stopped.code == 2
 {MAIN}
 """
 
 
-def test_compare__names_the_extra_that_is_missing(tmp_path):
-    result = python(WITHOUT_EXTRAS, "compare", cwd=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: No module named 'torch': install the extra `train`")
-
-
-def test_compare__needs_no_package_of_an_extra_and_no_notebook(tmp_path):
+def test_compare__names_the_extra_that_is_missing_and_needs_no_package_of_an_extra_and_no_notebook(tmp_path):
     poor = os.environ | {
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONIOENCODING": "ascii",  # in which some signs of a table cannot be written
@@ -116,7 +115,8 @@ def test_compare__needs_no_package_of_an_extra_and_no_notebook(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert "status" in result.stdout
     assert "runs " not in result.stdout  # the bar
-    assert result.stderr.startswith("warning: no sampled decision meets")
+    assert result.stderr.startswith("error: No module named 'torch': install the extra `train`")
+    assert "\nwarning: no sampled decision meets" in result.stderr
     assert list(tmp_path.glob("runs/digits-*/overview.png"))
 
 

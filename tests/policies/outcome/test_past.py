@@ -101,11 +101,12 @@ def test_estimate__converges_if_only_good_gains_are_seen(persistence):
     scenario = Scenario.cell(num_devices=6, channel=CellChannel(persistence=persistence))
     gains = scenario.channel.draw(np.random.default_rng(0), 30_000, 6)
     estimate = Estimate(scenario)
+    mean = scenario.channel.device_mean(6)
     known = np.full(6, scenario.channel.mean)
     age = np.full(6, NEVER_MEASURED)
     for gain in gains:
         # The half with the best expected fading, and devices that have waited for long.
-        expected = estimate.expected_gain(known, age) / scenario.channel.device_mean(6)
+        expected = estimate.expected_gain(known, age) / mean
         measured = (expected >= np.median(expected)) | (age > 30)
         known = np.where(measured, gain, known)
         age = np.where(measured, 1.0, age + 1.0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import cvxpy as cp
 import numpy as np
 from scipy.special import lambertw
 
@@ -26,6 +25,8 @@ def solve_p2_cvxpy(
     The inner iterations are SUM steps after each update of f and p. Returns f, p and q, shape (N,),
     and the drift-plus-penalty.
     """
+    import cvxpy as cp  # takes seconds, which tests of other things need not wait for
+
     num_devices = scenario.num_devices
     cohort_size = scenario.cohort_size
     slope = cp.Parameter(num_devices, nonneg=True)

@@ -16,7 +16,6 @@ import pytest
 import torch
 from PIL import Image
 from scipy.stats import chisquare
-from torchvision.transforms.functional import to_pil_image
 
 from fl_edge_env import Scenario
 from tests.support import assert_data, global_states
@@ -110,7 +109,7 @@ def write_images(folder: Path, num_classes: int, *shape: int) -> list[np.ndarray
     for number, label in np.ndindex(5, num_classes):
         path = folder / ("train" if number < 3 else "test") / f"class {label}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        to_pil_image(torch.from_numpy(images[number, label])).save(path)
+        Image.fromarray(images[number, label].transpose(1, 2, 0).squeeze()).save(path)
     return [each.swapaxes(0, 1).reshape(-1, *shape) / 255 for each in np.split(images, [3])]
 
 

@@ -83,10 +83,10 @@ def _draw_system(axes: Axes) -> None:
     axes.plot([9.7, 9.7, -0.4, -0.4], [3.8, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
     axes.text(4.6, 5.02, "the server sends the model", ha="center", va="bottom")
     legend = (
-        "A policy decides: K of N devices (chosen, or drawn with",
-        "probabilities $q$), CPU frequencies $f$, transmission powers $p$.",
-        "Time: a round ends with the last upload.",
-        "Energy: rises with $f$ and $p$; each device has a budget.",
+        "A policy decides: which $K$ of $N$ devices (grey; chosen, or drawn",
+        "by probabilities $q$), CPU frequencies $f$, transmission powers $p$.",
+        "Time: a round ends with the last upload. Energy: rises with $f$ and $p$;",
+        "each device has a budget. Participation: no device may be left out.",
     )
     for line, text in enumerate(legend):
         axes.text(3.5, 0.75 - 0.4 * line, text, va="center")
@@ -172,8 +172,9 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
     axes.minorticks_off()
     goal = "" if column == "priced_time" else " to 90 %"
-    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
-    axes.set(ylabel=f"priced time{goal} ÷\nOpportunistic's, 32 bits (log)", ylim=(0.65, 8))
+    title = f"{system}: priced time{goal}"
+    axes.set(title=title, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
+    axes.set(ylabel="÷ Opportunistic's,\n32 bits (log axis)", ylim=(0.65, 8))
     _name_ends(axes, ends)
 
 
@@ -188,7 +189,7 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
                 ok = one["status"] == "ok"
                 y = row + 0.25 * (place - 1)
                 _dot(axes, _interval(one, column, unit), y, _GREYS[place], ok, marker)
-        text = work.replace("normalised", "fednova")
+        text = work.replace("normalised", "FedNova (digits)")
         axes.plot([], [], marker, color=_GREYS[place], label=text)
     _say_hollow(axes)
     _label_rows(axes, names if system == "phones" else [""] * len(names))
@@ -236,8 +237,11 @@ def _draw_scores(task: str, axes: Axes) -> None:
             axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
         else:
             seeds = re.search(r"\d of \d", status)
-            text = f"not ok ({seeds[0]})" if seeds else "not ok" if status else "not played"
+            text = f"not ok ({seeds[0]} seeds)" if seeds else "not ok" if status else "–"
             axes.text(0.04, row, text, color="black" if status else "0.6", **across)
+    axes.plot([], [], "s", color="#0072B2", label="agent")
+    axes.plot([], [], "o", color="black", label="scheduler")
+    axes.plot([], [], " ", label="–: not played")
     _label_rows(axes, list(_SCORED.values()) if task == "paper" else [""] * len(_SCORED))
     axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score (1: bound)", xlim=(-0.1, 1.05))
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -273,7 +277,7 @@ def _draw_lead(axis: str, label: str, ticks: Sequence[float], column: str, axes:
             name: _line(axes, name, stored[stored["policy"] == name], column)
             for name in ("LROA", "Quickest")
         }
-        ends["Opportunistic"] = 1.0
+        ends["Opportunistic"] = 0.95  # its name is below Quickest's, where they coincide
         axes.set(ylabel="priced time ÷\nOpportunistic's")
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     _say_hollow(axes)
@@ -302,10 +306,12 @@ def _draw_cohort_sizes(axes: Axes) -> None:
     stored = standings("cohort_size")
     sizes = (1, 2, 4, 8)
     ends = {}
-    for name in stored.index.unique("scheduler"):
+    for place, name in enumerate(stored.index.unique("scheduler")):
         rows = stored.loc[[(f"K = {size}", name) for size in sizes]]
-        ends[name] = _line(axes, name, rows.set_axis(sizes), "time_to_target")
+        beside = np.multiply(sizes, 1.03 ** (place - 2))
+        ends[name] = _line(axes, name, rows.set_axis(beside), "time_to_target")
     _say_hollow(axes)
+    axes.plot([], [], color="grey", label="bars: 95 % intervals")
     _log_x(axes, sizes)
     axes.set_yscale("log")
     axes.set_yticks([50, 100, 200, 500, 1000], ["50", "100", "200", "500", "1000"])
@@ -318,16 +324,18 @@ def _draw_learning(axes: Axes) -> None:
     """Total time on digits against rounds of training: a line for each agent and seed."""
     known = stored_means("learning")["total_time"]
     start = float(known["ZeroAction"])
-    labels = "PPO, one rule", "SAC, one rule", "PPO, flat", "PPO, rows"
-    shown = dict(zip(LEARNERS, labels, strict=True))
-    colors = dict(zip(LEARNERS, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
+    labels = "PPO, one rule (3 seeds)", "SAC, one rule", "PPO, flat", "PPO, rows"
+    colors = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
+    looks_of = dict(zip(LEARNERS, zip(labels, colors, "o^sD", strict=True), strict=True))
+    for name, va in (("LROA", "top"), ("Uni-D", "bottom")):
+        axes.axhline(float(known[name]), color="0.75", linewidth=2.5, zorder=0.5)
+        beside = {"xytext": (0, -5 if va == "top" else 3), "textcoords": "offset points"}
+        axes.annotate(name, (53_248, float(known[name])), ha="right", va=va, **beside)
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
-        x = [0, *line["rounds"]]
-        label = "" if seed else shown[agent]
-        axes.plot(x, [start, *line["time"]], color=colors[agent], label=label)
-    for name, style, va in (("LROA", "-", "top"), ("Uni-D", "--", "bottom")):
-        axes.axhline(float(known[name]), color="0.6", linestyle=style)
-        axes.text(53_248, float(known[name]), name, ha="right", va=va)
+        label, color, marker = looks_of[agent]
+        time = [start, *line["time"]]
+        look = {"color": color, "marker": marker, "label": "" if seed else label}
+        axes.plot([0, *line["rounds"]], time, **look)
     axes.set(xlabel="rounds of training", ylabel="total time [s]", ylim=(500, None))
 
 

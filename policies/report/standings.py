@@ -143,8 +143,8 @@ def _dots(comparison: Comparison, order: Sequence[str]) -> tuple[str, list[Dot]]
                 Dot(policy, None, "target missed in a run" if policy in runs else "not run")
             )
     target = comparison.target
-    measure = "priced time" if target is None else f"priced, to {100 * target:g} %"
-    return f"{measure} / {[*reached, _REFERENCE][0]}'s", dots
+    measure = "priced time" if target is None else f"priced to {100 * target:g} %"
+    return f"{measure} ÷ {[*reached, _REFERENCE][0]}'s", dots
 
 
 def _draw_setting(

@@ -249,7 +249,7 @@ def smallest(key: FloatArray, allowed: BoolArray | None, count: int) -> IntArray
     `key` and `allowed` have shape (..., N); ties go to the smaller index. The result has shape
     (..., min(count, N)), padded with -1 if fewer are allowed.
     """
-    if allowed is None:
+    if allowed is None or all_true(allowed):
         return np.argsort(key, axis=-1, kind="stable")[..., :count]
     # Sort by `allowed` first, then by key.
     order = np.lexsort((key, ~allowed), axis=-1)[..., :count]
@@ -347,10 +347,10 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
             f"cohort must hold device indices from 0 to {scenario.num_devices - 1}, "
             f"or -1 for none, got {cohort.tolist()}"
         )
-    named = np.count_nonzero(cohort >= 0, axis=-1)
-    if not np.all(named > 0):
+    named = cohort >= 0
+    if not named.any(axis=-1).all():
         raise ValueError(f"cohort must name at least one device, got {cohort.tolist()}")
-    if np.any(np.count_nonzero(decision.participates, axis=-1) != named):
+    if np.count_nonzero(decision.participates) != named.sum():
         raise ValueError(
             f"cohort must name each device once, got {cohort.tolist()}: to draw with "
             "replacement, give q instead of cohort"
@@ -359,10 +359,10 @@ def _check_cohort(decision: Allocation, cohort: IntArray, scenario: Scenario) ->
     first = decision.first
     if weights is not None and not all_true((weights >= 0) & (weights < np.inf)):
         raise ValueError(f"weights must be finite and at least zero, got {_extremes(weights)}")
-    if first is not None and not np.all((first >= 1) & (first <= named)):
+    if first is not None and not all_true((first >= 1) & (first <= named.sum(axis=-1))):
         raise ValueError(
             "first must be from 1 to the number of devices in the cohort, "
-            f"{named.tolist()}, got {first.tolist()}"
+            f"{named.sum(axis=-1).tolist()}, got {first.tolist()}"
         )
 
 

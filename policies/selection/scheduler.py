@@ -11,7 +11,7 @@ import numpy as np
 from fl_edge_env import Allocation, physics
 from fl_edge_env.checks import one_of
 from fl_edge_env.observations import available_devices, gains_and_queues
-from fl_edge_env.typing import FloatArray, Info, Observed
+from fl_edge_env.typing import FloatArray, Info, IntArray, Observed
 from policies.base import Policy
 from policies.resources import RESOURCES, ResourceName, ResourceRule
 from policies.selection.selector import Candidates, Selector
@@ -114,20 +114,20 @@ class Scheduler(Policy):
         if self.selector.samples:
             f, p, *_ = self._resources(gain, queue, scenario, chosen)
             return Allocation(f, p, q=chosen)
-        # Check the cohort before the rule sees it, with f and p that do not depend on it.
-        named = Allocation(f, p, cohort=chosen).of_shape(gain.shape).validate(scenario)
         if self.selector.resources is None:
+            # Check the cohort before the rule sees it, with f and p that do not depend on it.
+            named = Allocation(f, p, cohort=chosen).of_shape(gain.shape).validate(scenario)
             f, p, *parts = self._resources(gain, queue, scenario, named.participates)
-        return Allocation(f, p, cohort=chosen, **self._further(named, parts))
+        return Allocation(f, p, cohort=chosen, **self._further(chosen, parts))
 
-    def _further(self, chosen: Allocation, bandwidth: list[FloatArray]) -> dict[str, Any]:
+    def _further(self, cohort: IntArray, bandwidth: list[FloatArray]) -> dict[str, Any]:
         """The further fields of a chosen decision, if the rule or the selector gives any."""
         fields: dict[str, Any] = {"bandwidth": bandwidth[0]} if bandwidth else {}
         if self.selector.first is not None:
-            number = np.count_nonzero(chosen.participates, axis=-1)
+            number = np.count_nonzero(np.greater_equal(cohort, 0), axis=-1)
             fields["first"] = np.minimum(self.selector.first, number)
         if self.selector.weights is not None:
-            fields["weights"] = self.selector.weights[chosen.cohort]
+            fields["weights"] = self.selector.weights.take(cohort, mode="clip")
         return fields
 
     def _draw(self) -> FloatArray:

@@ -43,13 +43,30 @@ def static_resources(
     then meets its budget. Queues and cohort have no effect.
     """
     channel_gain, _ = check_state(channel_gain, queue, scenario)
-    p = np.broadcast_to(scenario.p_mid, channel_gain.shape).copy()
-    upload_energy = p * physics.upload_time(channel_gain, p, scenario)
+    p = np.full_like(channel_gain, scenario.p_mid)
     uniform = np.full(channel_gain.shape, 1.0 / scenario.num_devices)
     participation = physics.participation_probability(uniform, scenario.cohort_size)
-    remaining = np.maximum(scenario.energy_budget_j / participation - upload_energy, 0.0)
-    f = np.sqrt(remaining / scenario.energy_per_hz2)
-    return np.clip(f, scenario.f_min, scenario.f_max), p
+    _, f = within_energy(channel_gain, p, scenario.energy_budget_j / participation, scenario)
+    return f, p
+
+
+def within_energy(
+    channel_gain: FloatArray,
+    p: FloatArray,
+    energy: FloatArray,
+    scenario: Scenario,
+    device: Any = ...,
+) -> tuple[FloatArray, FloatArray]:
+    """The time [s] of computing and upload, and the f [Hz] that an energy [J] allows at a power.
+
+    If the energy does not even allow f_min, this is the f, and the time is infinite. `device` gives
+    the indices of the devices, by default all, which broadcast with the gains.
+    """
+    upload = physics.upload_time(channel_gain, p, scenario)
+    rest = np.maximum(energy[device] - p * upload, 0.0)
+    allowed = np.sqrt(rest / scenario.energy_per_hz2[device])
+    f = np.clip(allowed, scenario.f_min[device], scenario.f_max[device])
+    return np.where(allowed < f, np.inf, scenario.cycles_per_round[device] / f + upload), f
 
 
 def deadline_resources(

@@ -11,6 +11,7 @@ from fl_edge_env import Scenario, physics
 from fl_edge_env.checks import finite_or_zero, positive_integer
 from fl_edge_env.lyapunov import participation_target
 from fl_edge_env.typing import FloatArray, Info, IntArray
+from policies.resources import within_energy
 from policies.selection.selector import Candidates, Selector, smallest
 
 _POWERS = 24  # candidates for a device's p
@@ -45,11 +46,7 @@ class Quickest(Selector):
 
     def __init__(self, scenario: Scenario, *, groups: int = 1, catch_up: float = 0.02) -> None:
         super().__init__(scenario)
-        if positive_integer("groups", groups) > scenario.num_devices:
-            raise ValueError(
-                f"groups must be at most {scenario.num_devices}, the number of devices, "
-                f"got {groups!r}"
-            )
+        positive_integer("groups", groups, most=scenario.num_devices)
         if groups > 1:
             self.name = f"{self.name}, {groups} groups"
         self._catch_up = finite_or_zero("catch_up", catch_up)
@@ -71,8 +68,9 @@ class Quickest(Selector):
         ordered = self._target[self._order]
         # The midpoint of a device's target in the cumulative sum gives its group; none is empty.
         middle = (np.cumsum(ordered) - 0.5 * ordered) / ordered.sum()
-        group = np.unique((groups * middle).astype(np.int64), return_inverse=True)[1]
-        self._starts = np.flatnonzero(np.diff(group, prepend=-1))
+        _, self._starts, group = np.unique(
+            (groups * middle).astype(np.int64), return_index=True, return_inverse=True
+        )
         self._group = group[np.argsort(self._order)]
         self._group_target = np.add.reduceat(ordered, self._starts)
 
@@ -83,16 +81,21 @@ class Quickest(Selector):
         at most f_max. If even f_min and p_min need more, they are used.
         """
         scenario = self.scenario
-        gain = channel_gain[..., None, :]
-        upload = physics.upload_time(gain, self._powers, scenario)  # (..., 24, N)
-        rest = scenario.energy_budget_j / self._target - self._powers * upload
-        allowed = np.sqrt(np.maximum(rest, 0.0) / scenario.energy_per_hz2)
-        f = np.clip(allowed, scenario.f_min, scenario.f_max)
-        time = physics.compute_time(f, scenario) + upload
-        time = np.where(allowed >= scenario.f_min, time, np.inf)
-        best = np.argmin(time, axis=-2)  # the least power if none is allowed
-        f = np.take_along_axis(f, best[..., None, :], axis=-2)[..., 0, :]
-        return f, self._powers[best, np.arange(scenario.num_devices)]
+        energy = scenario.energy_budget_j / self._target
+        p = np.full_like(channel_gain, scenario.p_max)
+        time, f = within_energy(channel_gain, p, energy, scenario)
+        slower = within_energy(channel_gain, self._powers[-2], energy, scenario)[0]
+        # The time is convex in the upload's, so that as p grows it falls and then perhaps rises: if
+        # p_max beats the power below, it is the best. Only the other devices try all powers.
+        others = np.nonzero(time >= slower)
+        device = others[-1]
+        if device.size:
+            powers = self._powers[:, device]
+            times, fs = within_energy(channel_gain[others], powers, energy, scenario, device)
+            best = np.argmin(times, axis=0), np.arange(device.size)  # the least if none is allowed
+            f[others] = fs[best]
+            p[others] = powers[best]
+        return f, p
 
     def start(self, batch: tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """Count from zero; see `Selector.start`."""
@@ -104,12 +107,12 @@ class Quickest(Selector):
         rounds = candidates.number - 1
         ahead = count - self._target * rounds
         score = candidates.time / self._typical_time + self._catch_up * ahead
-        if len(self._starts) == 1:
-            return smallest(score, candidates.available, self.scenario.cohort_size)
-        served = np.add.reduceat(count[..., self._order], self._starts, axis=-1)
-        turn = np.argmax(self._group_target * rounds - served, axis=-1)[..., None]
-        place = np.argsort(np.lexsort((score, self._group != turn), axis=-1), axis=-1)
-        return smallest(place.astype(np.float64), candidates.available, self.scenario.cohort_size)
+        if len(self._starts) > 1:
+            served = np.add.reduceat(count[..., self._order], self._starts, axis=-1)
+            turn = np.argmax(self._group_target * rounds - served, axis=-1)[..., None]
+            order = np.lexsort((score, self._group != turn), axis=-1)
+            score = np.argsort(order, axis=-1).astype(np.float64)
+        return smallest(score, candidates.available, self.scenario.cohort_size)
 
     def learn(self, info: Info) -> None:
         """Count the rounds in which each device took part or was late; see `Selector.learn`."""

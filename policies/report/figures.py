@@ -70,14 +70,15 @@ def save_plots(comparison: Comparison, folder: Path, *, formats: Sequence[str] =
 
     Each figure is written in all `formats`, ``"png"`` or ``"pdf"``.
     """
-    shown: dict[str, Any] = {"rounds": comparison.rounds}
+    rounds = comparison.rounds
     overview = [partial(draw_ranking, comparison=comparison)]
-    figures = {"overview": overview, "energy": [partial(draw_energy, **shown)]}
-    if "test_accuracy" in comparison.rounds:
-        shown["target"] = comparison.target
-        overview.append(partial(draw_accuracy_over_time, **shown))
-        figures["accuracy_over_time"] = overview[1:]
-        figures["accuracy_over_rounds"] = [partial(draw_accuracy_over_rounds, **shown)]
+    figures = {"overview": overview, "energy": [partial(draw_energy, rounds=rounds)]}
+    if "test_accuracy" in rounds:
+        target = comparison.target
+        over_time = partial(draw_accuracy_over_time, rounds=rounds, target=target)
+        over_rounds = partial(draw_accuracy_over_rounds, rounds=rounds, target=target)
+        overview.append(over_time)
+        figures |= {"accuracy_over_time": [over_time], "accuracy_over_rounds": [over_rounds]}
     for name, panels in figures.items():
         rows = comparison.summary["policy"].nunique() if panels is overview else 0
         paths = [folder / f"{name}.{kind}" for kind in formats]
@@ -338,8 +339,10 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, _Style, pd.DataFr
         axes.text(1.16 * right, level, name, va="center", size="small", parse_math=False)
         face = style["color"] if is_ok(runs) else "white"
         dots = {1.08 * right: level} | ({x: y} if x < right else {})
-        dot: _Style = {"marker": "o", "linestyle": "", "clip_on": False}
-        axes.plot([*dots], [*dots.values()], color=style["color"], markerfacecolor=face, **dot)
+        axes.plot(
+            [*dots], [*dots.values()], "o", color=style["color"], markerfacecolor=face,
+            clip_on=False,
+        )  # fmt: skip
 
 
 def draw_accuracy_over_rounds(
@@ -366,8 +369,9 @@ def _measured(
 def _frame_accuracy(axes: Axes, target: float | None, over: str, xlabel: str) -> None:
     if target is not None:
         draw_limit(axes, 100.0 * target, f"target: {100 * target:g} %")
-    axes.set(title=f"Accuracy over {over}", xlabel=xlabel, ylabel="test accuracy [%]")
-    axes.set_ylim(0, 100)
+    axes.set(
+        title=f"Accuracy over {over}", xlabel=xlabel, ylabel="test accuracy [%]", ylim=(0, 100)
+    )
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -385,8 +389,7 @@ def draw_energy(axes: Axes, rounds: pd.DataFrame) -> None:
     for _, style, (worst,) in _curves(rounds, "worst_spent_ratio"):
         axes.plot(worst.mean(axis=1), **_thin(style))
     _note(axes, "worst device", linewidth=0.6)
-    axes.set(ylabel="energy / budget so far", title="Energy spent")
-    axes.set(yscale="log", ylim=(None, top))
+    axes.set(title="Energy spent", ylabel="energy / budget so far", yscale="log", ylim=(None, top))
     log_ticks(axes.yaxis)
 
 

@@ -152,9 +152,8 @@ def _draw_setting(
 ) -> None:
     """The panel of a setting: a row for each scheduler, from the best at the top."""
     axes.axvline(1.0, color="black", linewidth=0.8, zorder=1)
-    axes.set_xscale("log")
     draw_dots(axes, dots)
-    axes.set_xlim(limits)
+    axes.set(xscale="log", xlim=limits)
     log_ticks(axes.xaxis)
     axes.set_title("\n".join(wrapped(name, 22)), parse_math=False)
     axes.set_xlabel(label, parse_math=False)

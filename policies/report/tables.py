@@ -239,27 +239,24 @@ def _columns(
     Times are in a unit of this `length` [s].
     """
     few, two, three = (partial(_numbers, most_decimals=most) for most in (1, 2, 3))
-    outcome = "outcome"
-    constraints = "constraints"
-    distance = "distance"
     to_target = "target" in ranks_by
     priced = "priced to\n{goal}, {unit}" if to_target else "priced\ntime, {unit}"
     return [
-        (outcome, "time to\n{goal}, {unit}", 14, "time_to_target", 1 / length, _reached),
-        (outcome, "final\naccuracy, %", 8, "final_accuracy", 100, two),
-        (outcome, "worst\ntenth, %", 5, "worst_tenth_accuracy", 100, two),
-        (outcome, "total\ntime, {unit}", 12, "total_time", 1 / length, three),
-        (outcome, priced, 13, ranks_by, 1 / length, _reached if to_target else three),
-        (outcome, "{longer}\n{first}, %", 6, "longer", 100, two),
-        (constraints, "\nstatus", 15, status, 1, lambda values: values.iloc[0] or OK),
-        (constraints, "spent, %\nof budget", 7, "spent_ratio", 100, few),
-        (constraints, "excess,\n%", 11, "excess", 100, few),
-        (constraints, "lack,\n%", 10, "lack", 100, few),
-        (constraints, "aggregate\nnoise", 3, "aggregate_noise", 1, three),
-        (constraints, "never\nseen", 4, "never_seen", 1, _range),
-        (distance, "above\nbound, %", 1, "gap", 100, three),
-        (distance, "above outcome\nbound, %", 2, "outcome_gap", 100, two),
-        (distance, "above bound\nto {goal}, %", 4, "accuracy_gap", 100, two),
+        ("outcome", "time to\n{goal}, {unit}", 14, "time_to_target", 1 / length, _reached),
+        ("outcome", "final\naccuracy, %", 8, "final_accuracy", 100, two),
+        ("outcome", "worst\ntenth, %", 5, "worst_tenth_accuracy", 100, two),
+        ("outcome", "total\ntime, {unit}", 12, "total_time", 1 / length, three),
+        ("outcome", priced, 13, ranks_by, 1 / length, _reached if to_target else three),
+        ("outcome", "{longer}\n{first}, %", 6, "longer", 100, two),
+        ("constraints", "\nstatus", 15, status, 1, lambda values: values.iloc[0] or OK),
+        ("constraints", "spent, %\nof budget", 7, "spent_ratio", 100, few),
+        ("constraints", "excess,\n%", 11, "excess", 100, few),
+        ("constraints", "lack,\n%", 10, "lack", 100, few),
+        ("constraints", "aggregate\nnoise", 3, "aggregate_noise", 1, three),
+        ("constraints", "never\nseen", 4, "never_seen", 1, _range),
+        ("distance", "above\nbound, %", 1, "gap", 100, three),
+        ("distance", "above outcome\nbound, %", 2, "outcome_gap", 100, two),
+        ("distance", "above bound\nto {goal}, %", 4, "accuracy_gap", 100, two),
     ]
 
 

@@ -43,8 +43,7 @@ def in_time(info: Info) -> BoolArray:
 def surplus(info: Info, scenario: Scenario) -> IntArray:
     """Number of devices in a round's cohort beyond K, shape (...)."""
     named = np.count_nonzero(info["cohort"] >= 0, axis=-1)
-    beyond: IntArray = np.maximum(named - scenario.cohort_size, 0)
-    return beyond
+    return np.maximum(named - scenario.cohort_size, 0)
 
 
 def contributions(decision: Allocation, info: Info, scenario: Scenario) -> Contributions:

@@ -61,10 +61,9 @@ class Scaling:
         self.names: tuple[str, ...] = FEATURES
         if scenario.objective == "outcome":
             self.names += OUTCOME_FEATURES
-        if scenario.csi == "participants":
-            self.names += MEMORY_FEATURES
         gain = scenario.mean_gain
         if scenario.csi == "participants":  # the server does not know which devices are far
+            self.names += MEMORY_FEATURES
             gain = np.full(scenario.num_devices, float(scenario.channel.mean))
         device_time, device_energy = self._middle(gain)
         self.time = float(device_time.mean())
@@ -75,7 +74,6 @@ class Scaling:
         constant = np.log(np.stack([compute_time, scenario.weights, compute_power], axis=-1))
         self._constant = constant - constant.mean(axis=0)
         self._outcome = scenario.objective == "outcome"
-        self.queue: FloatArray
         if self._outcome:  # the reward is already of order one
             self.queue = scenario.energy_budget_j / self._target
             self.offset = 0.0

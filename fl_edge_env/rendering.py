@@ -17,10 +17,8 @@ from fl_edge_env.round import Round
 from fl_edge_env.scenario import Scenario
 from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
-# The picture [px], and the edges of the panels in it.
-_WIDTH = 1200
-_HEIGHT = 800
-_DPI = 100
+# The picture of 1200 by 800 pixels [in], and the edges of the panels in it.
+_SIZE = 12.0, 8.0
 _LEFT = 0.08
 _RIGHT = 0.985
 _BOTTOM = 0.06
@@ -61,7 +59,7 @@ def draw(
         member[outcome.cohort[outcome.cohort >= 0]] = True
     panels = _panels(scenario, observation, member, decision, outcome)
     with mpl.rc_context(mpl.rcParamsDefault | fonts()):
-        figure = Figure((_WIDTH / _DPI, _HEIGHT / _DPI), dpi=_DPI)
+        figure = Figure(_SIZE, dpi=100)
         canvas: Any = FigureCanvasAgg(figure)  # untyped in matplotlib
         rows = figure.subplots(len(panels), sharex=True)
         figure.subplots_adjust(_LEFT, _BOTTOM, _RIGHT, _TOP)

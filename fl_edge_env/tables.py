@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,11 +44,16 @@ class Table(NamedTuple):
         return numbers
 
 
-def first_row(path: Path) -> list[str]:
-    """Names of a table's columns, unchecked."""
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The fields of each row, unchecked."""
     check_regular(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(csv.reader(file, strict=True), [])
+        yield from csv.reader(file, strict=True)
+
+
+def first_row(path: Path) -> list[str]:
+    """Names of a table's columns, unchecked."""
+    return next(_rows(path), [])
 
 
 def read_table(path: Path, names: Sequence[str], *, header: bool = True) -> Table:
@@ -62,16 +67,14 @@ def read_table(path: Path, names: Sequence[str], *, header: bool = True) -> Tabl
         raise ValueError(f"its first row must name the columns {', '.join(names)}, got {got}")
     texts = []  # of all rows: as many lists as rows take a second to collect
     numbers = []
-    check_regular(path)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for number, row in enumerate(csv.reader(file, strict=True), start=1):
-            if len(row) != len(names) and any(row):
-                raise ValueError(
-                    f"a row must have {len(names)} fields, got {','.join(row)!r} in row {number}"
-                )
-            if any(row) and number > header:
-                texts += row
-                numbers.append(number)
+    for number, row in enumerate(_rows(path), start=1):
+        if len(row) != len(names) and any(row):
+            raise ValueError(
+                f"a row must have {len(names)} fields, got {','.join(row)!r} in row {number}"
+            )
+        if any(row) and number > header:
+            texts += row
+            numbers.append(number)
     if not numbers:
         raise ValueError("it must have rows, got none")
     columns = {name: texts[place :: len(names)] for place, name in enumerate(found)}

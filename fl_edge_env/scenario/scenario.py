@@ -206,8 +206,9 @@ class Scenario:
         values["_given"] = {n: values[n] for n in ("lambda_", "V", "noise_power_w")}
         if self.noise_density_w_hz is not None:
             noise = self.noise_density_w_hz * self.bandwidth_hz / self.cohort_size
-            name = "noise_density_w_hz * bandwidth_hz / cohort_size"
-            values["noise_power_w"] = number_in(POSITIVE, name, noise)
+            values["noise_power_w"] = number_in(
+                POSITIVE, "noise_density_w_hz * bandwidth_hz / cohort_size", noise
+            )
         if isinstance(self.channel, str | dict):
             values["channel"] = toml.make_channel(self.channel)
         if hasattr(self.channel, "in_system"):

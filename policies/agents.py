@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -73,8 +72,12 @@ class PredictPolicy(Policy):
                 "model must be an agent with predict(observation), or the path of one saved by "
                 f"Stable-Baselines3, got {model!r}"
             )
+        elif getattr(model, "get_vec_normalize_env", lambda: None)() is not None:
+            raise ValueError(
+                "the agent was trained on observations that VecNormalize scales: give an object "
+                "whose predict normalises them first, as docs/train_an_agent.md shows"
+            )
         else:
-            _check_not_normalized(model)
             self.name = type(model).__name__
             self.model = model
         self._softmax_scale = check_softmax_scale(softmax_scale)
@@ -154,11 +157,10 @@ class PredictPolicy(Policy):
         }
         given = {name: value for name, value in keywords.items() if name in self._takes}
         with user_errors(f"predict of {self.name} fails for an observation of {seen.shape}"):
-            action: Any = self.model.predict(seen, **given)
+            action = self.model.predict(seen, **given)
         if isinstance(action, tuple):
             action, self._states[system] = action[0], action[-1]
-        rows: FloatArray = self._form.checked_rows(action, features, f"the action of {self.name}")
-        return rows
+        return self._form.checked_rows(action, features, f"the action of {self.name}")
 
 
 class DeviceForm(FlatForm):
@@ -247,30 +249,12 @@ class SavedAgent:
 
     def predict(self, observation: Features, state: Any = None, episode_start: Any = None) -> Any:
         """The deterministic action, and the state of a recurrent agent."""
-        with _one_thread():
+        import torch
+
+        # More threads would slow small networks down, and change the last digits of a result.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             return self.network.predict(observation, state, episode_start, deterministic=True)
-
-
-def _check_not_normalized(model: Any) -> None:
-    """Raise `ValueError` for an agent that was trained on scaled observations."""
-    if getattr(model, "get_vec_normalize_env", lambda: None)() is not None:
-        raise ValueError(
-            "the agent was trained on observations that VecNormalize scales: give an object "
-            "whose predict normalises them first, as docs/train_an_agent.md shows"
-        )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit torch to one thread in a block: more would slow small networks down.
-
-    The number of threads also changes the last digits of a result.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        finally:
+            torch.set_num_threads(threads)

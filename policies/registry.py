@@ -79,7 +79,12 @@ def make_policy(name: str, scenario: Scenario, **options: Any) -> Policy:
         raise ValueError(f"policy must be a name or the path of an agent as a string, got {name!r}")
     scenario = without_future(scenario)
     if name.lower().endswith(".zip") or name == "predict":
-        return _predicting(name, scenario, options)
+        from policies.agents import PredictPolicy
+
+        if name != "predict":
+            options = options | {"model": name}
+        _check_options("predict", PredictPolicy, options)
+        return PredictPolicy(scenario, **options)
     selector, _, resources = name.rpartition(":")
     if selector in SELECTORS or is_reference(selector):
         if options.get("resources", resources) != resources:
@@ -121,13 +126,3 @@ def _check_options(name: str, kind: Callable[..., object], options: Collection[s
     for each in takes:
         if each.name in known and each.default is each.empty and each.name not in options:
             raise ValueError(f"{name} needs the option {each.name}")
-
-
-def _predicting(name: str, scenario: Scenario, options: dict[str, Any]) -> Policy:
-    """The agent of ``"predict"`` with a model, or of ``"agent.zip"``."""
-    from policies.agents import PredictPolicy
-
-    if name != "predict":
-        options = options | {"model": name}
-    _check_options("predict", PredictPolicy, options)
-    return PredictPolicy(scenario, **options)

@@ -78,7 +78,6 @@ def _device_minimum(
     elif error == 0.0:
         best = 0.0
         best_q = 0.0
-        best_scale = 0.0
     size = 0
     lower = math.inf
     q = high

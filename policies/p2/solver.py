@@ -147,7 +147,7 @@ def _resources(rounds: Rounds, q: FloatArray) -> tuple[FloatArray, ...]:
     """Return the best f and p at q, with their times and energies."""
     from policies.p2 import kernel
 
-    resources = np.empty_like(q), np.empty_like(q), np.empty_like(q), np.empty_like(q)
+    resources = tuple(np.empty((4, *q.shape)))
     rounds.run(kernel.resource_rows, (q, *resources))
     return resources
 
@@ -167,7 +167,7 @@ def _improve(rounds: Rounds, paper: bool, decisions: Decisions) -> None:
     """
     q = decisions.q
     objective = decisions.objective
-    num_devices = decisions.q.shape[1]
+    num_devices = q.shape[1]
     low, high, bound = _bound(rounds, q, objective, branch=False)
     scale = np.abs(objective) + _errors(rounds, q)
     *_, time, energy = _resources(rounds, np.ones_like(q))

@@ -285,4 +285,4 @@ def _least_priced(
     """Lower bounds on phi for all rounds of blocks of gains of shape (rounds, N) [s]."""
     queue = scenario.V * prices
     bounds = [solve_p2(gains, queue, scenario).lower_bound for gains in blocks]
-    return np.concatenate([np.asarray(bound) / scenario.V for bound in bounds])
+    return np.concatenate(bounds) / scenario.V

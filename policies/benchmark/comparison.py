@@ -100,9 +100,7 @@ def compare_settings(
     For the keywords see `policies.benchmark.runner.play_runs`. If runs failed, the comparisons
     leave out their policies, and `RunsFailedError` comes after them.
     """
-    kept_in = None if folder is None else folder / "records"
-    finding = "finding the prices of the bounds"
-    with console.status(finding, spinner="line"):
+    with console.status("finding the prices of the bounds", spinner="line"):
         for setting in settings:
             if folder is not None:
                 keep_prices(setting.scenario, writable_folder(folder / "prices"))
@@ -112,7 +110,7 @@ def compare_settings(
     runs += [run for _, bounds in runs_by_setting for run in bounds]
     failure = None
     try:
-        played = play_runs(runs, folder=kept_in, console=console, **options)
+        played = play_runs(runs, folder=folder and folder / "records", console=console, **options)
         records = dict(zip(runs, played, strict=True))
     except RunsFailedError as error:
         failure = error

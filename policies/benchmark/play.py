@@ -82,7 +82,11 @@ def play(
             observation, reward, terminated, truncated, info = env.step(decision)
             if not batch:
                 decision = env.unwrapped.last_decision  # type: ignore[union-attr]  # of wrappers
-                _check_length(terminated or truncated, number, scenario.num_rounds)
+                if (terminated or truncated) and number < scenario.num_rounds:
+                    raise ValueError(
+                        f"an episode of make_env's environment ended after {number} of "
+                        f"{scenario.num_rounds} rounds: give the scenario as many rounds instead"
+                    )
             account = info
             if scenario.csi == "participants":  # status needs more than the server knows
                 account = info | env.unwrapped.last_round.account()  # type: ignore[union-attr]
@@ -97,15 +101,6 @@ def play(
     if model is not None:
         _save_model(env, model)
     return recorder.record()
-
-
-def _check_length(ended: object, number: int, num_rounds: int) -> None:
-    """Raise `ValueError` if an environment of `make_env` has ended an episode too early."""
-    if ended and number < num_rounds:
-        raise ValueError(
-            f"an episode of make_env's environment ended after {number} of "
-            f"{num_rounds} rounds: give the scenario as many rounds instead"
-        )
 
 
 def _given(env: Any) -> dict[str, object]:

@@ -57,13 +57,11 @@ class DeviceAccounts(NamedTuple):
     def lack(self) -> FloatArray:
         """The mean over devices of what they lack of their fair participation, (S,)."""
         share = over_fair(self.participation, self.fair)
-        lack: FloatArray = np.maximum(1.0 - share, 0.0).mean(axis=-1)
-        return lack
+        return np.maximum(1.0 - share, 0.0).mean(axis=-1)
 
     def excess(self) -> FloatArray:
         """The mean over devices of what they spend beyond their budgets, (S,)."""
-        excess: FloatArray = np.maximum(self.energy - 1.0, 0.0).mean(axis=-1)
-        return excess
+        return np.maximum(self.energy - 1.0, 0.0).mean(axis=-1)
 
 
 def joined(parts: Sequence[DeviceAccounts]) -> DeviceAccounts:
@@ -135,31 +133,33 @@ class Recorder:
         `priced` has further columns; see `policies.benchmark.bounds.price_round`.
         """
         seconds = time.perf_counter() - start
+        scenario = self._scenario
+        sums = self._sums
         self.num_rounds += 1
-        weight = contributions(decision, info, self._scenario).weight
+        weight = contributions(decision, info, scenario).weight
         done = in_time(info)
         cohort = info["cohort"]
         slots = np.take_along_axis(done, cohort, axis=-1) & (cohort >= 0)
-        self._sums.participations += done
-        self._sums.expected += info["energy_expected"]
-        self._sums.spent += info["energy_spent"]
-        self._sums.surplus = np.maximum(self._sums.surplus, surplus(info, self._scenario))
+        sums.participations += done
+        sums.expected += info["energy_expected"]
+        sums.spent += info["energy_spent"]
+        sums.surplus = np.maximum(sums.surplus, surplus(info, scenario))
         self._count_shares(decision, info, weight, done, slots)
         values: dict[str, Any] = {name: info.get(name, math.nan) for name in _SCALARS}
         values["reward"] = reward
-        average = self._sums.expected / self._scenario.energy_budget_j / self.num_rounds
+        average = sums.expected / scenario.energy_budget_j / self.num_rounds
         values |= self._energies(info, average) | self._weights(decision, weight, slots)
         # Sums over N: NumPy's mean and count_nonzero take twice as long.
         over = (average > 1 + ENERGY_TOLERANCE).sum(axis=-1)
-        values["over_budget"] = over / self._scenario.num_devices
-        values["mean_queue"] = observation["queue"].sum(axis=-1) / self._scenario.num_devices
+        values["over_budget"] = over / scenario.num_devices
+        values["mean_queue"] = observation["queue"].sum(axis=-1) / scenario.num_devices
         values["max_queue"] = observation["queue"].max(axis=-1)
         values |= priced
         if "client_updates" in info:
             values |= _training(info) | {"real_time": seconds}
         for name, value in values.items():
             if name not in self._columns:
-                shape = self._scenario.num_rounds, len(self._seeds)
+                shape = scenario.num_rounds, len(self._seeds)
                 self._columns[name] = np.full(shape, np.nan)
             self._columns[name][self.num_rounds - 1] = value
 
@@ -201,20 +201,21 @@ class Recorder:
     ) -> None:
         """Record the fair participation and weight of available devices, and their actual ones."""
         scenario = self._scenario
+        sums = self._sums
         available = info.get("available")
         shares = self._shares if available is None else _shares(scenario, available)
-        self._sums.drawn += shares.drawn
-        self._sums.fair += shares.fair
-        self._sums.rounds += shares.of_all > 0
+        sums.drawn += shares.drawn
+        sums.fair += shares.fair
+        sums.rounds += shares.of_all > 0
         # Expected sampling weights sum to the available share of the data.
-        self._sums.by_data += shares.by_data if decision.q is None else shares.of_all
-        self._sums.influence += weight
-        self._sums.counted += done
+        sums.by_data += shares.by_data if decision.q is None else shares.of_all
+        sums.influence += weight
+        sums.counted += done
         if decision.weights is not None:
-            self._sums.counted -= self._lost(info, weight, done)
+            sums.counted -= self._lost(info, weight, done)
         if decision.q is None:
-            self._sums.chosen += 1
-        self._sums.filled += np.minimum(slots.sum(axis=-1) / shares.drawn.sum(axis=-1), 1.0)
+            sums.chosen += 1
+        sums.filled += np.minimum(slots.sum(axis=-1) / shares.drawn.sum(axis=-1), 1.0)
 
     def _lost(self, info: Info, weight: FloatArray, done: BoolArray) -> FloatArray:
         """The part of each participation that counts for nothing: below the device's data share."""
@@ -224,8 +225,7 @@ class Recorder:
         least = np.minimum(least, scenario.weights / self._target)
         sent = done & ~info["failed"] if "failed" in info else done
         given = weight * (1.0 - scenario.upload_failure)
-        lost: FloatArray = np.maximum(1.0 - given / np.maximum(least, 1e-300), 0.0) * sent
-        return lost
+        return np.maximum(1.0 - given / np.maximum(least, 1e-300), 0.0) * sent
 
     def _fair(self) -> FloatArray:
         return np.minimum(self._sums.fair, self.num_rounds * self._target)

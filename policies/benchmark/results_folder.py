@@ -121,7 +121,7 @@ def _locked(path: Path, folder: Path) -> AbstractContextManager[Any]:
 
 def _remove(folder: Path, patterns: Iterable[str]) -> None:
     """Remove files by their names or patterns, but none outside of the folder."""
-    for pattern in dict.fromkeys(patterns):
+    for pattern in patterns:
         if _OURS.fullmatch(pattern):
             for path in folder.glob(pattern):
                 path.unlink()

@@ -121,15 +121,19 @@ def judge(accounts: DeviceAccounts, weight: float) -> Status:
     if surplus:
         faults[TOO_MANY] = f"a round has {surplus:.0f} devices more than K, so it has no price"
     if excess > most_excess:
-        what = f"devices exceed their budgets by {_percent(excess)} in a run"
-        faults[OVER_BUDGET] = f"{what}, above {_percent(most_excess)}"
+        faults[OVER_BUDGET] = (
+            f"devices exceed their budgets by {_percent(excess)} in a run, "
+            f"above {_percent(most_excess)}"
+        )
     elif most > 1.0 + DEVICE and runs.chance_of_energy(most) <= CHANCE:
         faults[OVER_BUDGET] = f"a device spends {_percent(most)} of its budget"
     elif spent.mean() > 1.0 + SLACK:
         faults[OVER_BUDGET] = f"all devices spend {_percent(spent.mean(), 1)} of their budgets"
     if lack > most_lack:
-        what = f"devices lack {_percent(lack)} of their fair participation in a run"
-        faults[LEAVES_OUT] = f"{what}, above {_percent(most_lack)}"
+        faults[LEAVES_OUT] = (
+            f"devices lack {_percent(lack)} of their fair participation in a run, "
+            f"above {_percent(most_lack)}"
+        )
     elif least < 1.0 - DEVICE and runs.chance_of_share(least) <= CHANCE:
         faults[LEAVES_OUT] = f"a device gets {_percent(least)} of its fair participation"
     elif filled < 1.0 - SLACK:

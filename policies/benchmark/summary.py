@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env.typing import FloatArray
-from policies.benchmark.records import DeviceAccounts
+from policies.benchmark.records import DeviceAccounts, joined
 from policies.benchmark.status import Status
 
 # Constraints of a run: the values after its last round, and means over its rounds.
@@ -89,8 +89,9 @@ def summarise(
     names = table.index.get_level_values("policy")
     table["status"] = [statuses[name].name for name in names]
     table["status_reason"] = [statuses[name].reason for name in names]
-    table["lack"] = np.concatenate([accounts[name].lack() for name in names.unique()])
-    table["excess"] = np.concatenate([accounts[name].excess() for name in names.unique()])
+    of_all = joined([accounts[name] for name in names.unique()])
+    table["lack"] = of_all.lack()
+    table["excess"] = of_all.excess()
     for name in _CONSTRAINTS:
         table[name] = groups[name].agg(_mean) if name in _MEANS else groups[name].last()
     table["never_seen"] = table["never_seen"].astype(int)

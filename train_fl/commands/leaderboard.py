@@ -160,8 +160,9 @@ def _results_folder(
     folder = options.run.out or Path("runs/leaderboard") / default_folder(title, given).name
     described = [_described(*pair) for pair in pairs]
     given = {"file": options.file, **given}
-    overwrite = options.run.overwrite
-    return claimed(folder, "leaderboard", _RESULTS, given, described, overwrite=overwrite)
+    return claimed(
+        folder, "leaderboard", _RESULTS, given, described, overwrite=options.run.overwrite
+    )
 
 
 @contextmanager
@@ -235,7 +236,6 @@ def _sentence(read: FileSetting, setting: Setting) -> str:
     """The facts about a setting that its tables do not show."""
     scenario = setting.scenario
     seeds = setting.seeds
-    options = read.options
     number = f"Seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]}"
     if seeds[-1] - seeds[0] >= len(seeds):
         number = f"{len(seeds)} seeds from {seeds[0]} to {seeds[-1]}"
@@ -246,10 +246,10 @@ def _sentence(read: FileSetting, setting: Setting) -> str:
     if setting.target is None:
         sentence += "; no models are trained."
     else:
-        note = network_note(options)
+        note = network_note(read.options)
         network = f" ({note})" if note else ""
         sentence += (
-            f"; trained on {dataset_of(options)}{network}, "
+            f"; trained on {dataset_of(read.options)}{network}, "
             f"target {100 * setting.target:g} % test accuracy."
         )
     return sentence

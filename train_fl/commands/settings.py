@@ -90,8 +90,11 @@ def make_setting(
     runs = [make_run(spec, scenario, training) for spec in specs]
     learners = [run for run in runs if not trained and run.policy.needs_training]
     if learners and len(learners) == len(runs):
-        alone = "all policies need training: remove --no-train"
-        raise ValueError("all its schedulers need training" if ranked else alone)
+        raise ValueError(
+            "all its schedulers need training"
+            if ranked
+            else "all policies need training: remove --no-train"
+        )
     return Setting(
         name,
         tuple(run for run in runs if run not in learners),

@@ -223,8 +223,9 @@ def _checked_kind(split: str, inputs: Tensor, targets: Tensor, num_classes: int)
 
 def _inputs(name: str, given: ArrayLike) -> Tensor:
     """A copy of inputs as float32, or as int64 if they are tokens."""
-    wanted = "real numbers, such as tokens for words and columns for categories"
-    array = _array(name, given, "fiub", wanted)
+    array = _array(
+        name, given, "fiub", "real numbers, such as tokens for words and columns for categories"
+    )
     tokens = array.dtype.kind in "iu" and array.ndim != 4
     with np.errstate(over="ignore"):  # infinite values are rejected below
         values = torch.from_numpy(np.array(array, np.int64 if tokens else np.float32, order="C"))

@@ -133,8 +133,7 @@ class Clocked(EmulatedRounds):
     ) -> MetricRecord | None:
         """Aggregate the evaluations with the strategy."""
         ordered = sorted(replies, key=lambda reply: self._place(reply.metadata.src_node_id))
-        metrics: MetricRecord | None = self._own["aggregate_evaluate"](server_round, ordered)
-        return metrics
+        return self._own["aggregate_evaluate"](server_round, ordered)
 
     def _messages(self, method: str, server_round: int, *arguments: Any) -> list[Message]:
         """The strategy's messages, which follow from seed, round and devices.

@@ -43,7 +43,7 @@ class EmulatedRounds:
     _run: Callable[..., Result]
     _reply: Callable[[Message], Any]  # reads a reply; raises if it is unusable
 
-    def __init__(self, scenario: Scenario, seed: int, wait: float = 300.0) -> None:
+    def __init__(self, scenario: Scenario, seed: int, wait: float) -> None:
         check_scenario(scenario)
         self.scenario = scenario
         self.seed = natural_number("seed", seed)

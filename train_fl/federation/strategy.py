@@ -108,8 +108,7 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         if server_round == 1:
             self._start_episode(grid)
         self._meet(grid)
-        if self._measure_gains is not None:
-            self._observe_measured(grid, self._measure_gains)
+        self._measure(grid)
         decision = self.policy.decide(self._observation).of_shape((self.scenario.num_devices,))
         self._play(decision)
         self._arrays = arrays
@@ -130,14 +129,13 @@ class PolicyStrategy(EmulatedRounds, Strategy):
         }
         return self._orders(decision, arrays, common)
 
-    def _observe_measured(
-        self, grid: Grid, measure: Callable[[Grid, list[int]], FloatArray]
-    ) -> None:
-        """Let the clients measure the gains of the coming round."""
-        gain = self._env.simulator.channel_gain.copy()
-        gain[list(self._node_of)] = measure(grid, list(self._node_of.values()))
-        self._env.simulator.measure(gain)
-        self._observation = self._env.simulator.observe()
+    def _measure(self, grid: Grid) -> None:
+        """Let the clients measure the gains of the coming round, if they can."""
+        if self._measure_gains is not None:
+            gain = self._env.simulator.channel_gain.copy()
+            gain[list(self._node_of)] = self._measure_gains(grid, list(self._node_of.values()))
+            self._env.simulator.measure(gain)
+            self._observation = self._env.simulator.observe()
 
     def _orders(
         self, decision: Allocation, arrays: ArrayRecord, common: dict[str, Any]

@@ -54,7 +54,7 @@ settings = [{ name = "a", nu = 1e4, mu = 1 }, { name = "b", nu = 2e4, mu = 5 }]
         ("bound", ["10⁴", "2·10⁴"]),
     ],
 )
-def test_sweeps__have_their_boards_points(figure, first, draw, monkeypatch):
+def test_sweeps__have_their_boards_points(figure, first, draw, monkeypatch, request):
     rows, means = draw(figure, SWEEP)
     assert [row[0] for row in rows] == first
     scenario = Scenario.digits(num_rounds=4, nu=2e4, mu=5)
@@ -62,6 +62,7 @@ def test_sweeps__have_their_boards_points(figure, first, draw, monkeypatch):
     assert means["total_time"][1] == pytest.approx(played["total_time"].mean())
     assert figure != "bound" or (means["above"] > 0).all()
     monkeypatch.setattr("policies.benchmark.run.play", None)  # runs are kept
+    request.getfixturevalue("plain_pictures")
     assert draw(figure, SWEEP)[0] == rows
 
 

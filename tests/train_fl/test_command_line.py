@@ -103,7 +103,7 @@ except SystemExit as stopped:
 """
 
 
-def test_compare__names_the_extra_that_is_missing_and_needs_no_package_of_an_extra_and_no_notebook(tmp_path):
+def test_compare__names_a_missing_extra_and_needs_none(tmp_path):
     poor = os.environ | {
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONIOENCODING": "ascii",  # in which some signs of a table cannot be written

@@ -311,8 +311,19 @@ def test_run__counts_what_wrappers_play(scenario):
 
 
 def test_training_env__passes_gymnasiums_checker(scenario, task):
-    lost = scenario.replace(availability=0.3, upload_failure=0.5, deadline_s=3.2, local_epochs=1)
-    env = wrap(lost.replace(objective="outcome", csi="participants"), task, **REPORTS)
+    # Few samples, each of which takes as long as nine.
+    system = scenario.replace(
+        availability=0.3,
+        upload_failure=0.5,
+        deadline_s=3.2,
+        local_epochs=1,
+        num_samples=8,
+        cycles_per_sample=9 * scenario.cycles_per_sample,
+        objective="outcome",
+        csi="participants",
+    )
+    few = dataclasses.replace(task, parts=[part[:8] for part in task.parts])
+    env = wrap(system, few, **REPORTS)
     with pytest.warns(UserWarning, match="different from the unwrapped version"):
         check_env(env)
 

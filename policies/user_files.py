@@ -60,7 +60,7 @@ def sources(module: ModuleType) -> dict[str, bytes | str]:
                 found[file] = Path(file).read_bytes()
                 package = name if Path(file).stem == "__init__" else name.rpartition(".")[0]
                 waiting += _imported(found[file], package)
-        elif library not in _KNOWN:
+        elif library not in _KNOWN and not is_user_file(_file_of(library)):
             found[library] = _version(library)
     return found
 

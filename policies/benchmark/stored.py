@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env import Scenario
+from fl_edge_env.checks import read_only
 from fl_edge_env.files import atomic_path
 from policies.base import Policy
 from policies.benchmark.records import DeviceAccounts, Record
@@ -140,4 +141,6 @@ def keep_prices(scenario: Scenario, folder: Path) -> None:
     if kept is None:
         save_record(Record(pd.DataFrame(outcome_prices(scenario)._asdict())), file)
     else:
-        remember_prices(scenario, DualPrices(*kept.rounds.to_numpy().T))
+        # As the search returns them, because their layout is part of a run's key.
+        columns = (kept.rounds[name].to_numpy(copy=True) for name in DualPrices._fields)
+        remember_prices(scenario, DualPrices(*map(read_only, columns)))

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 
 from fl_edge_env import Scenario
-from fl_edge_env.checks import read_only
 from fl_edge_env.files import atomic_path
 from policies.base import Policy
 from policies.benchmark.records import DeviceAccounts, Record
@@ -48,6 +47,9 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor):
             return str, (obj.dtype, obj.detach().cpu().numpy())
+        if type(obj) is np.ndarray and not obj.dtype.hasobject:
+            # By its numbers: files return another layout in memory, and arrays that can be changed.
+            return str, (obj.dtype, obj.shape, obj.tobytes())
         if type(obj).__module__.startswith("fl_edge_env.channels."):
             # Without what it has computed; a recording counts by its content, not by its file.
             fields = {each.name: getattr(obj, each.name) for each in dataclasses.fields(obj)}
@@ -141,6 +143,4 @@ def keep_prices(scenario: Scenario, folder: Path) -> None:
     if kept is None:
         save_record(Record(pd.DataFrame(outcome_prices(scenario)._asdict())), file)
     else:
-        # As the search returns them, because their layout is part of a run's key.
-        columns = (kept.rounds[name].to_numpy(copy=True) for name in DualPrices._fields)
-        remember_prices(scenario, DualPrices(*map(read_only, columns)))
+        remember_prices(scenario, DualPrices(*kept.rounds.to_numpy().T))

@@ -172,9 +172,9 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
     axes.minorticks_off()
     goal = "" if column == "priced_time" else " to 90 %"
-    title = f"{system}: priced time{goal}"
-    axes.set(title=title, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
-    axes.set(ylabel="÷ Opportunistic's,\n32 bits (log axis)", ylim=(0.65, 8))
+    ylabel = f"priced time{goal} ÷ Oppor-\ntunistic's, 32 bits (log axis)"
+    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
+    axes.set(ylabel=ylabel, ylim=(0.65, 8))
     _name_ends(axes, ends)
 
 
@@ -182,12 +182,13 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
     """Means with intervals: a row for each scheduler, with a mark for each division of work."""
     stored = standings("work")
     names = list(stored.index.unique("scheduler"))
+    last = stored.index.unique("setting").str.startswith(f"{system},").sum() - 1
     for place, (work, marker) in enumerate(_WORK.items()):
         for row, name in enumerate(names):
             if (f"{system}, {work}", name) in stored.index:
                 one = stored.loc[(f"{system}, {work}", name)]
                 ok = one["status"] == "ok"
-                y = row + 0.25 * (place - 1)
+                y = row + 0.25 * (place - last / 2)
                 _dot(axes, _interval(one, column, unit), y, _GREYS[place], ok, marker)
         text = work.replace("normalised", "FedNova (digits)")
         axes.plot([], [], marker, color=_GREYS[place], label=text)
@@ -237,13 +238,13 @@ def _draw_scores(task: str, axes: Axes) -> None:
             axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
         else:
             seeds = re.search(r"\d of \d", status)
-            text = f"not ok ({seeds[0]} seeds)" if seeds else "not ok" if status else "–"
-            axes.text(0.04, row, text, color="black" if status else "0.6", **across)
+            text = f"not ok ({seeds[0]} seeds)" if seeds else "not ok" if status else ""
+            axes.text(0.04, row, text, **across)
     axes.plot([], [], "s", color="#0072B2", label="agent")
     axes.plot([], [], "o", color="black", label="scheduler")
-    axes.plot([], [], " ", label="–: not played")
+    axes.plot([], [], color="0.75", linewidth=2.5, label="bound")
     _label_rows(axes, list(_SCORED.values()) if task == "paper" else [""] * len(_SCORED))
-    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score (1: bound)", xlim=(-0.1, 1.05))
+    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.05))
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
@@ -270,7 +271,7 @@ def _draw_lead(axis: str, label: str, ticks: Sequence[float], column: str, axes:
     _log_x(axes, ticks)
     if column == "sampling_error":
         rows = stored[stored["policy"] == "LROA"]
-        ends = {"LROA": _line(axes, "LROA", rows, column)}
+        ends = {"LROA": _line(axes, "LROA", rows, column), "Uni-D": 1.0}
         axes.set(ylabel="sampling error ÷ Uni-D's")
     else:
         ends = {
@@ -320,23 +321,46 @@ def _draw_cohort_sizes(axes: Axes) -> None:
     _name_ends(axes, ends)
 
 
+def _draw_images(column: str, unit: float, label: str, axes: Axes) -> None:
+    """A mark for each of two seeds on CIFAR-10's images: a row for each policy."""
+    stored = pd.read_csv(ROOT / "docs/evidence/cifar10.csv")
+    names = ["Opportunistic", "LROA", "Uni-D", "Uni-S", "DivFL"]
+    for row, name in enumerate(names):
+        runs = stored[stored["policy"] == name]
+        for (_, run), marker in zip(runs.iterrows(), "os", strict=True):
+            ok = run["status"] == "ok"
+            _dot(axes, [run[column] / unit], row, looks([name])[name].color, ok, marker)
+        if runs[column].isna().any():
+            text = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate("one seed: never", (runs[column].max() / unit, row), **text)
+    for seed, marker in enumerate("os"):
+        axes.plot([], [], marker, color="grey", label=f"seed {seed}")
+    _say_hollow(axes)
+    _label_rows(axes, names if column == "time_to_target" else [""] * len(names))
+    axes.set(xlabel=label, xlim=(0, 80))
+
+
 def _draw_learning(axes: Axes) -> None:
-    """Total time on digits against rounds of training: a line for each agent and seed."""
-    known = stored_means("learning")["total_time"]
-    start = float(known["ZeroAction"])
+    """Priced time on digits against rounds of training: a line for each agent and seed."""
+    known = stored_means("learning", ["priced_time"])["priced_time"]
     labels = "PPO, one rule (3 seeds)", "SAC, one rule", "PPO, flat", "PPO, rows"
     colors = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
     looks_of = dict(zip(LEARNERS, zip(labels, colors, "o^sD", strict=True), strict=True))
-    for name, va in (("LROA", "top"), ("Uni-D", "bottom")):
-        axes.axhline(float(known[name]), color="0.75", linewidth=2.5, zorder=0.5)
-        beside = {"xytext": (0, -5 if va == "top" else 3), "textcoords": "offset points"}
-        axes.annotate(name, (53_248, float(known[name])), ha="right", va=va, **beside)
+    ends = {name: float(known[name]) for name in ("LROA", "Uni-D")}
+    for level in ends.values():
+        axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
         label, color, marker = looks_of[agent]
-        time = [start, *line["time"]]
-        look = {"color": color, "marker": marker, "label": "" if seed else label}
-        axes.plot([0, *line["rounds"]], time, **look)
-    axes.set(xlabel="rounds of training", ylabel="total time [s]", ylim=(500, None))
+        axes.vlines(line["rounds"], line["low"], line["high"], color=color)
+        time = [known["ZeroAction"], *line["priced"]]
+        axes.plot([0, *line["rounds"]], time, color=color, marker=marker)
+        if agent == "sac":
+            beside = {"xytext": (4, -12), "textcoords": "offset points", "color": color}
+            axes.annotate(label, (line["rounds"].iloc[-1], time[-1]), **beside)
+        elif not seed:
+            ends[label] = time[-1]
+    axes.set(xlabel="rounds of training", ylabel="priced time [s]", ylim=(500, None))
+    _name_ends(axes, ends, gap=0.085)
 
 
 # Rows of panels of each figure, and the size of a panel in inches.
@@ -347,6 +371,10 @@ _WORKS = [
     partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [days]"),
     partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
     partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy, worst tenth [%]"),
+]
+_IMAGES = [
+    partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [days]"),
+    partial(_draw_images, "final_accuracy", 0.01, "test accuracy after 1000 rounds [%]"),
 ]
 _MOST_LACK, _MOST_EXCESS = most_in_a_run(Lottery.like(_EVEN))
 _RULES = [
@@ -387,5 +415,6 @@ FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/lead.png": (_LEADS, (3.1, 1.9)),
     "examples/figures/opportunistic-tradeoff.png": (_TRADEOFFS, (3.1, 1.8)),
     "examples/figures/cohort-size.png": ([[_draw_cohort_sizes]], (5.0, 2.6)),
-    "examples/figures/learning.png": ([[_draw_learning]], (4.5, 2.4)),
+    "examples/figures/learning.png": ([[_draw_learning]], (5.5, 2.6)),
+    "examples/figures/cifar10.png": ([_IMAGES], (3.1, 1.5)),
 }

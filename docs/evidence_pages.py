@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,8 @@ from fl_edge_env import Scenario
 from fl_edge_env.features import Scaling
 from fl_edge_env.scenario.presets import PRESETS
 from fl_edge_env.tasks import TASKS
+from policies.benchmark.intervals import mean_interval
 from policies.report.ranking import mean_rank
-
-if TYPE_CHECKING:
-    pass
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -141,16 +139,19 @@ LEARNERS = {
 
 
 def learning() -> pd.DataFrame:
-    """Total time and gap on digits by agent, training seed and rounds of training."""
-    means = stored_means("learning")
+    """Times and gap on digits by agent, training seed and rounds of training."""
+    stored = pd.read_csv(ROOT / "docs/evidence/learning.csv")
     rows = []
-    for name, (time, gap) in means.iterrows():
+    for name, runs in stored.groupby("policy", sort=False):
         found = re.fullmatch(r"(\w+)-(\d)(?:_(\d+)_steps)?", str(name))
         if found:
             whole = 16_384 if found[1] == "sac" else 53_248
             rounds = int(found[3]) // LEARNERS[found[1]][2] if found[3] else whole
-            rows.append((found[1], int(found[2]), rounds, time, gap))
-    table = pd.DataFrame(rows, columns=["agent", "seed", "rounds", "time", "gap"])
+            means = runs[["total_time", "gap"]].mean()
+            priced = mean_interval(runs["priced_time"])
+            rows.append((found[1], int(found[2]), rounds, *means, *priced))
+    names = ["agent", "seed", "rounds", "time", "gap", "priced", "low", "high"]
+    table = pd.DataFrame(rows, columns=names)
     order = ["agent", "seed", "rounds"]
     return table.drop_duplicates(order).sort_values(order)
 

@@ -108,7 +108,7 @@ def _panels(
         p = decision.p
         label, selection = _selection(decision, outcome, member)
     return [
-        _Panel("gain h", observation["channel_gain"], most, least, "log"),
+        _Panel("gain h (log)", observation["channel_gain"], most, least, "log"),
         _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
         _Panel(label, selection, _round_up(max(selection.max(), 1 / scenario.num_devices))),
         _Panel("CPU f [GHz]", f, 1.05 * scenario.f_max.max() / 1e9),
@@ -137,6 +137,6 @@ def _title(scenario: Scenario, round_index: int, outcome: Round | None) -> str:
         return title
     ratio = outcome.energy_expected / scenario.energy_budget_j
     return (
-        f"{title}:  {outcome.round_time:,.2f} s,  elapsed: {outcome.elapsed_time:,.2f} s\n"
+        f"{title}:  {outcome.round_time:,.1f} s,  elapsed: {outcome.elapsed_time:,.1f} s\n"
         f"expected energy / budget:  mean {ratio.mean():.2f},  largest {ratio.max():.2f}"
     )

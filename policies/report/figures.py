@@ -58,7 +58,7 @@ _POLICY = "policy"  # group id of the lines that a legend begins with
 # With fewer seeds the figures show single runs: an interval would say little.
 _LEAST_SEEDS_OF_A_BAND = 5
 # Ticks in a decade, by the least ratio of the ends of the axis.
-_TICKS = ((300, (1,)), (10, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
+_TICKS = ((300, (1,)), (30, (1, 3)), (4, (1, 2, 5)), (1, (1, 1.5, 2, 3, 5, 7)))
 
 _NAMES = "accuracy_over_rounds accuracy_over_time energy overview"
 # The files that `save_plots` may write.
@@ -217,6 +217,7 @@ class Mark(NamedTuple):
 
     color: str
     marker: str = "o"
+    size: float = 5
     legend: str | None = None
 
 
@@ -226,7 +227,7 @@ class Dot(NamedTuple):
     label: str  # at the left
     value: Interval | None
     note: str  # instead of a missing value
-    marks: Sequence[Mark] = ()  # one on the other
+    marks: Sequence[Mark] = ()  # the first in front
     filled: bool = True
     priced: float | None = None
 
@@ -241,14 +242,14 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
             continue
         ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
         axes.plot(ends, [row, row], color=dot.marks[0].color, zorder=2)
-        for place, (color, marker, legend) in enumerate(dot.marks):
-            face = color if dot.filled else "none" if place else "white"
+        for color, marker, size, legend in reversed(dot.marks):
+            face = color if dot.filled else "white"
             axes.plot(
-                dot.value.mean, row, marker, color=color, markerfacecolor=face,
-                markersize=5 + 3 * place, label=legend, zorder=3, clip_on=False,
+                dot.value.mean, row, marker, color=color, markerfacecolor=face, markersize=size,
+                label=legend, zorder=3, clip_on=False,
             )  # fmt: skip
         if dot.priced is not None:
-            axes.plot(dot.priced, row, "|", color="black", markersize=9, zorder=4, clip_on=False)
+            axes.plot(dot.priced, row, "|", color="black", markersize=9, zorder=2, clip_on=False)
     axes.set_yticks(range(len(dots)), [dot.label for dot in dots], parse_math=False)
     axes.set_ylim(len(dots) - 0.4, -0.6)
     axes.margins(x=0.06)

@@ -143,8 +143,8 @@ def _dots(comparison: Comparison, order: Sequence[str]) -> tuple[str, list[Dot]]
                 Dot(policy, None, "target missed in a run" if policy in runs else "not run")
             )
     target = comparison.target
-    measure = "priced time" if target is None else f"priced to {100 * target:g} %"
-    return f"{measure} ÷ {[*reached, _REFERENCE][0]}'s", dots
+    goal = "" if target is None else f" to {100 * target:g} %"
+    return f"priced time{goal} ÷\n{[*reached, _REFERENCE][0]}'s (log axis)", dots
 
 
 def _draw_setting(
@@ -160,9 +160,9 @@ def _draw_setting(
 
 
 _STATUS_LOOKS = {
-    OK: ("#0072B2", "o"),
-    OVER_BUDGET: ("#D55E00", "s"),
-    LEAVES_OUT: ("#CC79A7", "^"),
-    OVERWEIGHTS: ("#009E73", "D"),
-    TOO_MANY: ("#E69F00", "v"),
+    OK: ("#0072B2", "o", 5),
+    OVER_BUDGET: ("#D55E00", "s", 5),
+    LEAVES_OUT: ("#CC79A7", "^", 9),
+    OVERWEIGHTS: ("#009E73", "D", 5),
+    TOO_MANY: ("#E69F00", "v", 9),
 }

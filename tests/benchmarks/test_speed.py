@@ -176,7 +176,7 @@ FIRST_USES = {
     "both bounds": ("evaluate([make_policy('uni-s', s)], s, [0])", 8),
 }
 FIRST_USE = """
-import fl_edge_env, gymnasium, numba, pandas, rich.progress
+import time, fl_edge_env, gymnasium, numba, pandas, rich.progress
 from fl_edge_env import Scenario
 from policies import evaluate, make_policy
 

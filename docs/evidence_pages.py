@@ -71,7 +71,7 @@ def suite_table(*names: str) -> str:
         span = f"{ratio.min():.2f} to {ratio.max():.2f}" if name != "Opportunistic" else "–"
         rows.append([name, f"{ok[name]}", f"{rank[name]:.1f}", mean, span])
     head = ["scheduler", f"ok, of {times.shape[1]}", "mean rank"]
-    return markdown([*head, "priced time ÷ Opportunistic's (settings)", "range"], rows)
+    return markdown([*head, "priced time ÷ Opportunistic's (where ok)", "range"], rows)
 
 
 # Fields of presets, in the units of the heads; several numbers give a range.

@@ -19,9 +19,9 @@ from fl_edge_env.typing import BoolArray, FloatArray, Observed
 
 # The picture of 1200 by 800 pixels [in], and the edges of the panels in it.
 _SIZE = 12.0, 8.0
-_LEFT = 0.08
+_LEFT = 0.11
 _RIGHT = 0.985
-_BOTTOM = 0.06
+_BOTTOM = 0.08
 _TOP = 0.88
 _OTHERS = "#9DB8CC"
 _COHORT = "#D55E00"
@@ -58,7 +58,7 @@ def draw(
     if outcome is not None:
         member[outcome.cohort[outcome.cohort >= 0]] = True
     panels = _panels(scenario, observation, member, decision, outcome)
-    with mpl.rc_context(mpl.rcParamsDefault | fonts()):
+    with mpl.rc_context(mpl.rcParamsDefault | fonts() | {"font.size": 14.0}):
         figure = Figure(_SIZE, dpi=100)
         canvas: Any = FigureCanvasAgg(figure)  # untyped in matplotlib
         rows = figure.subplots(len(panels), sharex=True)
@@ -85,7 +85,7 @@ def _draw_panel(axes: Any, panel: _Panel, member: BoolArray) -> None:
         tops = panel.values[devices]
         axes.vlines(devices, panel.bottom, tops, color, lw=width, capstyle="butt", snap=True)
     axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
-    axes.yaxis.set_label_coords(-0.055, 0.5)
+    axes.yaxis.set_label_coords(-0.07, 0.5)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -101,27 +101,27 @@ def _panels(
     least = max(scenario.channel.gain_min, 1e-2 * scenario.mean_gain.min()) / 1.5
     most = min(scenario.channel.gain_max, 10.0 * scenario.mean_gain.max())
     queue = observation["queue"]
-    label = "sampling q"
+    label = "sampling\nq"
     f, p, selection = np.zeros((3, scenario.num_devices))
     if decision is not None and outcome is not None:
         f = decision.f / 1e9
         p = decision.p
         label, selection = _selection(decision, outcome, member)
     return [
-        _Panel("gain h (log)", observation["channel_gain"], most, least, "log"),
-        _Panel("queue Q [J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
+        _Panel("gain h\n(log axis)", observation["channel_gain"], most, least, "log"),
+        _Panel("queue Q\n[J]", queue, _round_up(max(queue.max(), scenario.energy_budget_j.min()))),
         _Panel(label, selection, _round_up(max(selection.max(), 1 / scenario.num_devices))),
-        _Panel("CPU f [GHz]", f, 1.05 * scenario.f_max.max() / 1e9),
-        _Panel("power p [W]", p, 1.05 * scenario.p_max.max()),
+        _Panel("CPU f\n[GHz]", f, 1.05 * scenario.f_max.max() / 1e9),
+        _Panel("power p\n[W]", p, 1.05 * scenario.p_max.max()),
     ]
 
 
 def _selection(decision: Allocation, outcome: Round, member: BoolArray) -> tuple[str, FloatArray]:
     """The name and the values of the panel that shows how devices were selected."""
     if decision.q is not None:
-        return "sampling q", decision.q if outcome.q is None else outcome.q
+        return "sampling\nq", decision.q if outcome.q is None else outcome.q
     if decision.bandwidth is not None:
-        return "band b [kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
+        return "band b\n[kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
     return "chosen", member.astype(np.float64)
 
 
@@ -138,5 +138,5 @@ def _title(scenario: Scenario, round_index: int, outcome: Round | None) -> str:
     ratio = outcome.energy_expected / scenario.energy_budget_j
     return (
         f"{title}:  {outcome.round_time:,.1f} s,  elapsed: {outcome.elapsed_time:,.1f} s\n"
-        f"expected energy / budget:  mean {ratio.mean():.2f},  largest {ratio.max():.2f}"
+        f"expected energy ÷ budget:  mean {ratio.mean():.2f},  largest {ratio.max():.2f}"
     )

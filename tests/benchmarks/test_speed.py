@@ -58,7 +58,7 @@ def test_decision__against_the_cvxpy_route(row):
     row("LROA's decision, N = 120 [us]", single * 1e6, "25", peer)
     reference = seconds(lambda: solve_p2_cvxpy(*state, scenario))
     what = "cvxpy's time over ours"
-    row(what, reference / single, "1000", "Clarabel, a problem built and solved six times a decision")
+    row(what, reference / single, "1000", "Clarabel: builds a problem, solves it six times")
 
 
 @pytest.mark.parametrize("number", [1000, 10_000])

@@ -82,8 +82,10 @@ def _draw_system(axes: Axes) -> None:
         arrow((-0.4, y), (0, y))
     axes.plot([9.7, 9.7, -0.4, -0.4], [3.8, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
     axes.text(4.6, 5.02, "the server sends the model", ha="center", va="bottom")
+    outline = {"fill": False, "linestyle": "--", "edgecolor": "0.5"}
+    axes.add_patch(Rectangle((-0.15, -0.15), 2.9, 4.7, **outline))
     box(8.4, -0.6, "policy\n\nsees gains and\noverspending", height=1.7)
-    axes.annotate("", (2.7, 0.25), (8.3, 0.25), arrowprops={"arrowstyle": "->", "linestyle": "--"})
+    axes.annotate("", (2.75, 0.25), (8.3, 0.25), arrowprops={"arrowstyle": "->", "linestyle": "--"})
     axes.text(5.5, 0.35, "decides: $K$ of $N$ devices (grey), $f$, $p$", ha="center", va="bottom")
     axes.text(5.5, 0.1, "A round ends with the last upload.", ha="center", va="top")
     axes.text(5.5, -0.3, "Energy rises with $f$ and $p$.", ha="center", va="top")
@@ -134,8 +136,10 @@ def _name_ends(axes: Axes, ends: dict[str, float], gap: float = 0.105) -> None:
     heights = (scale.transform([ends[name] for name in names]) - low) / (high - low)
     steps = gap * np.arange(len(names))
     levels = isotonic_regression(heights - steps).x + steps
-    for name, level in zip(names, levels, strict=True):
-        axes.text(1.03, level, name, transform=axes.transAxes, va="center")
+    to_axes: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
+    for name, height, level in zip(names, heights, levels, strict=True):
+        axes.plot([1.0, 1.025], [height, level], color="0.5", linewidth=0.6, **to_axes)
+        axes.text(1.03, level, name, va="center", **to_axes)
 
 
 def _say_hollow(axes: Axes) -> None:
@@ -159,7 +163,7 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     stored = standings("uploads")
     unit = stored.loc[(f"{system}, 32 bits", "Opportunistic"), column]
     ends = {}
-    for name in ("Opportunistic", "Quickest", "LROA", "Uni-D", "Uni-S"):
+    for name in ("Opportunistic", "LROA", "Uni-D", "Uni-S", "Quickest"):
         if name == "Quickest" and system == "digits":
             continue
         rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
@@ -287,12 +291,14 @@ def _draw_tradeoff(column: str, ylabel: str, limit: str, axes: Axes) -> None:
     """A measure of Opportunistic against V, with the bound, the budget or the target."""
     stored = pd.read_csv(ROOT / "docs/evidence/tradeoff.csv")
     rows = stored[stored["start"] == "settled"].set_index("V")
+    for end in _ENDS:
+        rows[f"priced{end}"] = rows["bound"] * (1 + rows[f"outcome_gap{end}"])
     _log_x(axes, (0.03, 0.1, 0.3, 1, 3, 10))
     _line(axes, "Opportunistic", rows, column)
     if (rows["status"] != "ok").any():
         _say_hollow(axes)
     if limit:
-        level = rows["bound"].iloc[0] if column == "round_time" else 1.0
+        level = rows["bound"].iloc[0] if column == "priced" else 1.0
         axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
         axes.margins(y=0.1)
         _name_ends(axes, {limit: level})
@@ -340,10 +346,10 @@ def _draw_images(column: str, unit: float, label: str, axes: Axes) -> None:
 def _draw_learning(axes: Axes) -> None:
     """Priced time on digits against rounds of training: a line for each agent and seed."""
     known = stored_means("learning", ["priced_time"])["priced_time"]
-    labels = "PPO, one rule (3 seeds)", "SAC, one rule", "PPO, flat", "PPO, rows"
+    labels = "PPO, one rule (3 seeds)", "SAC, one rule", "PPO, flat", "PPO, tuned"
     colors = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
     looks_of = dict(zip(LEARNERS, zip(labels, colors, "o^sD", strict=True), strict=True))
-    ends = {"LROA; PPO, rows": float(known["LROA"]), "Uni-D": float(known["Uni-D"])}
+    ends = {"LROA; PPO, tuned": float(known["LROA"]), "Uni-D": float(known["Uni-D"])}
     for level in ends.values():
         axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
@@ -365,12 +371,12 @@ _UPLOADS = [partial(_draw_bits, name, "priced_time") for name in ("CIFAR-10", "c
 _UPLOADS.append(partial(_draw_bits, "digits", "priced_time_to_target"))
 _DIGITS = "digits, labels by speed"
 _WORKS = [
-    partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [days]"),
+    partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [d]"),
     partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
     partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy, worst tenth [%]"),
 ]
 _IMAGES = [
-    partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [days]"),
+    partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [d]"),
     partial(_draw_images, "final_accuracy", 0.01, "test accuracy after 1000 rounds [%]"),
 ]
 _MOST_LACK, _MOST_EXCESS = most_in_a_run(Lottery.like(_EVEN))
@@ -389,7 +395,7 @@ _LEADS = [
 ]
 _TRADEOFFS = [
     [
-        partial(_draw_tradeoff, "round_time", "mean time of a round [s]", "lower bound"),
+        partial(_draw_tradeoff, "priced", "priced time of a round [s]", "outcome bound"),
         partial(_draw_tradeoff, "queue", "mean energy queue [J]", ""),
     ],
     [

@@ -112,12 +112,13 @@ def save_overview(
     order = ranked_overall([comparison.summary for comparison in comparisons.values()])
     columns = math.ceil(len(comparisons) / math.ceil(len(comparisons) / _MOST_COLUMNS))
     settings = {name: _dots(comparison, order) for name, comparison in comparisons.items()}
-    means = [dot.value.mean for _, dots in settings.values() for dot in dots if dot.value]
+    values = [dot.value for _, dots in settings.values() for dot in dots if dot.value]
+    ends = [1.0, *np.ravel([np.clip(value, value.mean / 10, None) for value in values])]
+    limits = (np.nanmin(ends) / 1.1, np.nanmax(ends) * 1.1)
     panels = []
     for index, (name, (label, dots)) in enumerate(settings.items()):
         if index % columns:
             dots = [dot._replace(label="") for dot in dots]
-        limits = (min(1.0, *means) / 1.2, max(1.0, *means) * 1.2)
         panels.append(partial(_draw_setting, name=name, label=label, dots=dots, limits=limits))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     paths = [path.with_suffix(f".{kind}") for kind in formats]

@@ -146,11 +146,11 @@ def ratios_table() -> str:
 
     late = [ratio("measured", f"{size}, delayed state") for size in sizes]
     rows = [
-        ["CIFAR-10 system, with LROA's weight μ", f"{by_mu.min():.1f} to {by_mu.max():.1f}"],
+        ["CIFAR-10 system, over LROA's weight μ", f"{by_mu.min():.1f} to {by_mu.max():.1f}"],
         ["the same, 2 bits a parameter", ratio("uploads", "CIFAR-10, 2 bits")],
         ["six cellular uplinks, uploads of 358 and 10 Mbit", on_links("measured")],
-        ["the same, gains known one round late", " and ".join(late)],
-        ["the same means, exponential fading", on_links("exponential, same means")],
+        ["six uplinks, gains known one round late", " and ".join(late)],
+        ["exponential fading with the uplinks' means", on_links("exponential, same means")],
     ]
     return markdown(["channel", "LROA's priced time ÷ Opportunistic's"], rows)
 
@@ -248,7 +248,10 @@ def returns_table() -> str:
     return markdown(["policy", *table.columns], table.reset_index().to_numpy().tolist())
 
 
-_HEADLINE = ("Opportunistic", "LROA", "Uni-D", "Quickest", "Best channel, static")
+_HEADLINE = (
+    *("Opportunistic", "LROA", "Uni-D", "Quickest", "Best channel, static"),
+    "Round robin, dynamic",
+)
 
 
 def first_table() -> str:

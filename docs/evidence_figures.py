@@ -38,13 +38,12 @@ _SCORED = {
     "PPO of SB3, shared network": "SB3's PPO, shared network",
     "PPO, one file": "PPO in one file, shared network",
     "PPO of SB3": "SB3's PPO, flat network",
+    "PPO of SB3, one rule": "SB3's PPO, one rule",
     "PPO with memory": "PPO with memory",
     "LROA": "LROA",
     "LROA, tuned": "LROA, tuned",
     "Opportunistic": "Opportunistic",
     "Opportunistic, tuned": "Opportunistic, tuned",
-    "Expecting": "Expecting",
-    "Expecting, tuned": "Expecting, tuned",
     "Static": "best static policy",
     "Uni-D": "Uni-D",
     "Uni-D, tuned": "Uni-D, tuned",
@@ -245,7 +244,7 @@ def _draw_scores(task: str, axes: Axes) -> None:
     axes.plot([], [], "o", color="black", label="scheduler")
     axes.plot([], [], color="0.75", linewidth=2.5, label="bound")
     _label_rows(axes, list(_SCORED.values()) if task == "paper" else [""] * len(_SCORED))
-    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.1, 1.05))
+    axes.set(title=f"FLEdge{task.capitalize()}-v0", xlabel="score", xlim=(-0.2, 1.05))
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 

@@ -123,7 +123,8 @@ def _line(axes: Axes, name: str, rows: pd.DataFrame, column: str, unit: float = 
         axes.vlines(rows.index, low, high, color=look.color)
     for x, y, status in zip(rows.index, mean, rows["status"], strict=True):
         face = look.color if status == "ok" else "white"
-        axes.plot(x, y, _MARKERS[name], color=look.color, mfc=face, markersize=4.5, zorder=3)
+        above = 3 if status == "ok" else 3.5  # hollow marks hide little
+        axes.plot(x, y, _MARKERS[name], color=look.color, mfc=face, markersize=4.5, zorder=above)
     return float(mean.iloc[-1])
 
 

@@ -70,7 +70,7 @@ def _draw_system(axes: Axes) -> None:
         chosen = place in cohort
         box(0, y, f"{name}: trains at $f$" if chosen else name, face="0.8" if chosen else "white")
     axes.text(1.3, 1.1, "…", ha="center", va="center")
-    axes.add_patch(Rectangle((5.1, 1.2), 1.3, 3.2, facecolor="0.93", edgecolor="0.5"))
+    axes.add_patch(Rectangle((5.1, 1.2), 1.3, 3.2, facecolor="white", edgecolor="black"))
     axes.text(5.75, 2.8, "shared\nband", ha="center", va="center")
     box(8.4, 1.7, "server\n\nadds the updates\nto the model", height=2.1)
     for place in cohort:
@@ -167,14 +167,15 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
         if name == "Quickest" and system == "digits":
             continue
         rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
-        ends[name] = _line(axes, name, rows.set_axis(_BITS), column, unit)
+        beside = np.multiply(_BITS, 1.05 ** (len(ends) - 2))
+        ends[name] = _line(axes, name, rows.set_axis(beside), column, unit)
     _say_hollow(axes)
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     _log_x(axes, _BITS)
     axes.set_yscale("log")
     axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
     axes.minorticks_off()
-    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.8, 36))
+    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.7, 38))
     axes.set(ylabel="relative priced time\n(log axis)", ylim=(0.65, 8))
     _name_ends(axes, ends)
 

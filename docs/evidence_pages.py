@@ -146,7 +146,7 @@ def ratios_table() -> str:
 
     late = [ratio("measured", f"{size}, delayed state") for size in sizes]
     rows = [
-        ["CIFAR-10 system, over LROA's weight μ", f"{by_mu.min():.1f} to {by_mu.max():.1f}"],
+        ["CIFAR-10 system, as LROA's weight μ varies", f"{by_mu.min():.1f} to {by_mu.max():.1f}"],
         ["the same, 2 bits a parameter", ratio("uploads", "CIFAR-10, 2 bits")],
         ["six cellular uplinks, uploads of 358 and 10 Mbit", on_links("measured")],
         ["six uplinks, gains known one round late", " and ".join(late)],

@@ -60,8 +60,9 @@ def _draw_system(axes: Axes) -> None:
         axes.add_patch(Rectangle((x, y), 2.6, height, facecolor=face, edgecolor="black"))
         axes.text(x + 1.3, y + height / 2, text, ha="center", va="center")
 
-    def arrow(start: tuple[float, float], end: tuple[float, float]) -> None:
-        axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "linewidth": 1.2})
+    def arrow(start: tuple[float, float], end: tuple[float, float], style: str = "-") -> None:
+        look = {"arrowstyle": "->", "linewidth": 1.2, "linestyle": style}
+        axes.annotate("", end, start, arrowprops=look)
 
     names = "device 1", "device 2", "device 3", "device N"
     heights = 3.6, 2.5, 1.4, 0.0
@@ -84,7 +85,7 @@ def _draw_system(axes: Axes) -> None:
     outline = {"fill": False, "linestyle": "--", "edgecolor": "0.5"}
     axes.add_patch(Rectangle((-0.15, -0.15), 2.9, 4.7, **outline))
     box(8.4, -0.6, "policy\n\nsees gains and\noverspending", height=1.7)
-    axes.annotate("", (2.75, 0.25), (8.3, 0.25), arrowprops={"arrowstyle": "->", "linestyle": "--"})
+    arrow((8.3, 0.25), (2.75, 0.25), "--")
     axes.text(5.5, 0.35, "decides: $K$ of $N$ devices (grey), $f$, $p$", ha="center", va="bottom")
     axes.text(5.5, 0.1, "A round ends with the last upload.", ha="center", va="top")
     axes.text(5.5, -0.3, "Energy rises with $f$ and $p$.", ha="center", va="top")
@@ -158,17 +159,21 @@ def _log_x(axes: Axes, ticks: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
+def _beside(values: Sequence[float], place: int) -> Any:
+    """Values of a logarithmic axis, shifted sideways so that no line hides another's marks."""
+    return np.multiply(values, 1.04 ** (place - 2))
+
+
 def _draw_bits(system: str, column: str, axes: Axes) -> None:
     """Priced times relative to Opportunistic's with 32 bits against the bits."""
     stored = standings("uploads")
     unit = stored.loc[(f"{system}, 32 bits", "Opportunistic"), column]
+    names = ("Opportunistic", "LROA", "Uni-D", "Uni-S", "Quickest")
+    played = [name for name in names if (f"{system}, 32 bits", name) in stored.index]
     ends = {}
-    for name in ("Opportunistic", "LROA", "Uni-D", "Uni-S", "Quickest"):
-        if name == "Quickest" and system == "digits":
-            continue
+    for place, name in enumerate(played):
         rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
-        beside = np.multiply(_BITS, 1.05 ** (len(ends) - 2))
-        ends[name] = _line(axes, name, rows.set_axis(beside), column, unit)
+        ends[name] = _line(axes, name, rows.set_axis(_beside(_BITS, place)), column, unit)
     _say_hollow(axes)
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     _log_x(axes, _BITS)
@@ -313,8 +318,8 @@ def _draw_cohort_sizes(axes: Axes) -> None:
     ends = {}
     for place, name in enumerate(stored.index.unique("scheduler")):
         rows = stored.loc[[(f"K = {size}", name) for size in sizes]]
-        beside = np.multiply(sizes, 1.03 ** (place - 2))
-        ends[name] = _line(axes, name, rows.set_axis(beside), "priced_time_to_target")
+        rows = rows.set_axis(_beside(sizes, place))
+        ends[name] = _line(axes, name, rows, "priced_time_to_target")
     _say_hollow(axes)
     axes.plot([], [], color="grey", label="bars: 95 % intervals")
     _log_x(axes, sizes)

@@ -249,8 +249,8 @@ def returns_table() -> str:
 
 
 _HEADLINE = (
-    *("Opportunistic", "LROA", "Uni-D", "Quickest", "Best channel, static"),
-    "Round robin, dynamic",
+    *("Opportunistic", "LROA", "Uni-D", "Quickest"),
+    *("Best channel, static", "Round robin, dynamic"),
 )
 
 

@@ -58,6 +58,7 @@ def draw(
     if outcome is not None:
         member[outcome.cohort[outcome.cohort >= 0]] = True
     panels = _panels(scenario, observation, member, decision, outcome)
+    # Pages show the picture at half its size.
     with mpl.rc_context(mpl.rcParamsDefault | fonts() | {"font.size": 14.0}):
         figure = Figure(_SIZE, dpi=100)
         canvas: Any = FigureCanvasAgg(figure)  # untyped in matplotlib

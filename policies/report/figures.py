@@ -231,6 +231,11 @@ class Dot(NamedTuple):
     filled: bool = True
     priced: float | None = None
 
+    @property
+    def ends(self) -> Any:
+        """The ends of the interval, above zero for a logarithmic axis; none without a value."""
+        return np.clip(self.value[1:], self.value.mean / 10, None) if self.value else []
+
 
 def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
     """A dot for each value with a line for its interval, one below the other."""
@@ -240,8 +245,7 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
             across = axes.get_yaxis_transform()
             axes.text(0.02, row, dot.note, transform=across, va="center", size="small", bbox=box)
             continue
-        ends = np.clip([dot.value.low, dot.value.high], dot.value.mean / 10, None)
-        axes.plot(ends, [row, row], color=dot.marks[0].color, zorder=2)
+        axes.plot(dot.ends, [row, row], color=dot.marks[0].color, zorder=2)
         for color, marker, size, legend in reversed(dot.marks):
             face = color if dot.filled else "white"
             axes.plot(

@@ -112,8 +112,7 @@ def save_overview(
     order = ranked_overall([comparison.summary for comparison in comparisons.values()])
     columns = math.ceil(len(comparisons) / math.ceil(len(comparisons) / _MOST_COLUMNS))
     settings = {name: _dots(comparison, order) for name, comparison in comparisons.items()}
-    values = [dot.value for _, dots in settings.values() for dot in dots if dot.value]
-    ends = [1.0, *np.ravel([np.clip(value, value.mean / 10, None) for value in values])]
+    ends = [1.0, *(end for _, dots in settings.values() for dot in dots for end in dot.ends)]
     limits = (np.nanmin(ends) / 1.1, np.nanmax(ends) * 1.1)
     panels = []
     for index, (name, (label, dots)) in enumerate(settings.items()):

@@ -31,8 +31,11 @@ _MARKERS = {
     "Quickest": "^",
     "Best channel, static": "P",
 }
-_GREYS = "black", "0.35", "0.65"
-_WORK = {"equal work": "p", "work by speed": "<", "work by speed, normalised": ">"}
+_WORK = {  # divisions of work: names, marks and colors
+    "equal work": ("equal work", "p", "black"),
+    "work by speed": ("work by speed", "<", "#0072B2"),
+    "work by speed, normalised": ("by speed, FedNova", "D", "#D55E00"),
+}
 # Policies of the frozen tasks with their names in the figure.
 _SCORED = {
     "PPO of SB3, shared network": "SB3's PPO, shared network",
@@ -189,21 +192,27 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
     """Means with intervals: a row for each scheduler, with a mark for each division of work."""
     stored = standings("work")
     names = list(stored.index.unique("scheduler"))
-    last = stored.index.unique("setting").str.startswith(f"{system},").sum() - 1
-    for place, (work, marker) in enumerate(_WORK.items()):
+    ends = column == "worst_tenth_accuracy"
+    for place, (work, (text, marker, color)) in enumerate(_WORK.items()):
         for row, name in enumerate(names):
             if (f"{system}, {work}", name) in stored.index:
                 one = stored.loc[(f"{system}, {work}", name)]
-                ok = one["status"] == "ok"
-                y = row + 0.25 * (place - last / 2)
-                _dot(axes, _interval(one, column, unit), y, _GREYS[place], ok, marker)
-        text = work.replace("normalised", "FedNova (digits)")
-        axes.plot([], [], marker, color=_GREYS[place], label=text)
+                y = row + 0.25 * (place - 1)
+                interval = _interval(one, column, unit)
+                _dot(axes, interval, y, color, one["status"] == "ok", marker)
+                if not row and not ends:
+                    beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+                    beside["bbox"] = {"facecolor": "white", "linewidth": 0, "pad": 1}
+                    axes.annotate(text, (interval[2], y), color=color, **beside)
     _say_hollow(axes)
     _label_rows(axes, names if system == "phones" else [""] * len(names))
-    axes.set(title=system, xlabel=label)
+    axes.set(
+        title=system.replace(", labels by speed", ": final accuracy" if ends else ": time"),
+        xlabel=label,
+    )
+    axes.grid(visible=False, axis="y")
     axes.margins(x=0.1)
-    axes.set_xlim(None if column == "worst_tenth_accuracy" else 0, None)
+    axes.set_xlim(None if ends else 0, None)
 
 
 def _draw_distances(axes: Axes) -> None:
@@ -227,6 +236,53 @@ def _draw_distances(axes: Axes) -> None:
     _log_x(axes, (0.5, 1, 2, 5, 10, 20, 50, 100, 200))
     axes.grid(visible=False, axis="y")
     axes.set(xlabel="priced time above the outcome bound [%] (log axis)", xlim=(0.35, 400))
+
+
+# Settings with their boards; on links with simulated fading, a file has the ratios.
+_CHANNELS = {
+    "CIFAR-10 system": ("uploads", "CIFAR-10, 32 bits"),
+    "CIFAR-10 system, 2 bits a parameter": ("uploads", "CIFAR-10, 2 bits"),
+    "cell: near and far devices": ("uploads", "cell, 32 bits"),
+    "phones: slow and fast devices": ("uploads", "phones, 32 bits"),
+    "measured uplinks, 358 Mbit": ("measured", "358 Mbit"),
+    "358 Mbit, gains a round late": ("measured", "358 Mbit, delayed state"),
+    "measured uplinks, 10 Mbit": ("measured", "10 Mbit"),
+    "10 Mbit, gains a round late": ("measured", "10 Mbit, delayed state"),
+    "exponential fading, 358 Mbit": ("", "358 Mbit, exponential, same means"),
+    "exponential fading, 10 Mbit": ("", "10 Mbit, exponential, same means"),
+}
+
+
+def _draw_channels(axes: Axes) -> None:
+    """Priced times relative to Opportunistic's: a row for each setting, a mark for each policy."""
+    simulated = pd.read_csv(ROOT / "docs/evidence/measured-links.csv").set_index("system")
+    for row, (board, setting) in enumerate(_CHANNELS.values()):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95" if row % 2 else "white", zorder=0)
+        for place, name in enumerate(("Quickest", "LROA", "Uni-D")):
+            if board:
+                rows = standings(board).loc[setting]
+                ok = rows.loc[name, "status"] == "ok"
+                unit = rows.loc["Opportunistic", "priced_time"]
+                interval = _interval(rows.loc[name], "priced_time", unit)
+            else:
+                mean, half = map(float, re.findall(r"[\d.]+", simulated.loc[setting, name]))
+                ok = not simulated.loc[setting, name].startswith("(")
+                interval = [mean, mean - half, mean + half]
+            y = row + 0.25 * (place - 1)
+            color = looks([name])[name].color
+            _dot(axes, interval, y, color, ok, _MARKERS[name])
+            if not row:
+                left = name == "LROA"  # Uni-D is to its right
+                at = {"xytext": (-6, 0), "ha": "right"} if left else {"xytext": (6, 0)}
+                look = {"textcoords": "offset points", "va": "center"}
+                axes.annotate(name, (interval[0], y), **at, **look)
+    axes.axvline(1.0, color="black", linewidth=1.2, zorder=0.5)
+    axes.text(1.0, -0.65, "Opportunistic", ha="center")
+    _say_hollow(axes)
+    _label_rows(axes, list(_CHANNELS))
+    _log_x(axes, (1, 1.5, 2, 3, 4, 6))
+    axes.grid(visible=False, axis="y")
+    axes.set(xlabel="priced time ÷ Opportunistic's (log axis)", xlim=(0.95, 7.5))
 
 
 def _draw_scores(task: str, axes: Axes) -> None:
@@ -379,7 +435,7 @@ _DIGITS = "digits, labels by speed"
 _WORKS = [
     partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [d]"),
     partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
-    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy, worst tenth [%]"),
+    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "worst tenth of devices [%]"),
 ]
 _IMAGES = [
     partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [d]"),
@@ -416,6 +472,7 @@ FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.1, 1.9)),
     "examples/figures/work.png": ([_WORKS], (2.1, 2.0)),
     "examples/figures/distances.png": ([[_draw_distances]], (6.2, 3.3)),
+    "examples/figures/channels.png": ([[_draw_channels]], (6.2, 3.6)),
     "examples/figures/ranking.png": ([_RULES], (2.1, 3.0)),
     "examples/figures/agents.png": (
         [[partial(_draw_scores, task) for task in ("paper", "longest", "blind")]],

@@ -114,10 +114,12 @@ def _dot(
     axes.plot(mean, y, marker, color=color, mfc=face, markersize=4.5, zorder=3, clip_on=False)
 
 
-def _line(axes: Axes, name: str, rows: pd.DataFrame, column: str, unit: float = 1.0) -> float:
+def _line(
+    axes: Axes, name: str, rows: pd.DataFrame, column: str, unit: float = 1.0
+) -> tuple[float, float]:
     """A scheduler's means over the rows' index, with stored intervals, hollow if not ok.
 
-    Returns the last mean.
+    Returns the place of the last mean.
     """
     look = looks([name])[name]
     mean = rows[column] / unit
@@ -129,20 +131,20 @@ def _line(axes: Axes, name: str, rows: pd.DataFrame, column: str, unit: float = 
         face = look.color if status == "ok" else "white"
         above = 3 if status == "ok" else 3.5  # hollow marks hide little
         axes.plot(x, y, _MARKERS[name], color=look.color, mfc=face, markersize=4.5, zorder=above)
-    return float(mean.iloc[-1])
+    return float(rows.index[-1]), float(mean.iloc[-1])
 
 
-def _name_ends(axes: Axes, ends: dict[str, float], gap: float = 0.105) -> None:
-    """Name lines at their right ends, moved until names are `gap` of the axis apart."""
-    scale = axes.yaxis.get_transform()
-    low, high = scale.transform(axes.get_ylim())
-    names = sorted(ends, key=lambda name: ends[name])
-    heights = (scale.transform([ends[name] for name in names]) - low) / (high - low)
-    steps = gap * np.arange(len(names))
-    levels = isotonic_regression(heights - steps).x + steps
+def _name_ends(axes: Axes, ends: dict[str, tuple[float, float]], gap: float = 0.105) -> None:
+    """Name lines at their ends (x, y), with names right of the axes, at least `gap` of it apart."""
+    names = sorted(ends, key=lambda name: ends[name][1])
     to_axes: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
-    for name, height, level in zip(names, heights, levels, strict=True):
-        axes.plot([1.0, 1.025], [height, level], color="0.5", linewidth=0.6, **to_axes)
+    right = axes.get_xlim()[1]
+    places = [(min(ends[name][0], right), ends[name][1]) for name in names]
+    starts = axes.transAxes.inverted().transform(axes.transData.transform(places))
+    steps = gap * np.arange(len(names))
+    levels = isotonic_regression(starts[:, 1] - steps).x + steps
+    for name, (across, height), level in zip(names, starts, levels, strict=True):
+        axes.plot([across, 1.025], [height, level], color="0.5", linewidth=0.6, **to_axes)
         axes.text(1.03, level, name, va="center", **to_axes)
 
 
@@ -176,15 +178,16 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     ends = {}
     for place, name in enumerate(played):
         rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
-        ends[name] = _line(axes, name, rows.set_axis(_beside(_BITS, place)), column, unit)
+        rows = rows.set_axis(_beside(_BITS, 2 * place - 2))
+        ends[name] = _line(axes, name, rows, column, unit)
     _say_hollow(axes)
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     _log_x(axes, _BITS)
     axes.set_yscale("log")
     axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
     axes.minorticks_off()
-    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.7, 38))
-    axes.set(ylabel="relative priced time\n(log axis)", ylim=(0.65, 8))
+    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.6, 42))
+    axes.set(ylabel="priced time ÷\nOpportunistic's with\n32 bits (log axis)", ylim=(0.65, 8))
     _name_ends(axes, ends)
 
 
@@ -202,7 +205,6 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
                 _dot(axes, interval, y, color, one["status"] == "ok", marker)
                 if not row and not ends:
                     beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-                    beside["bbox"] = {"facecolor": "white", "linewidth": 0, "pad": 1}
                     axes.annotate(text, (interval[2], y), color=color, **beside)
     _say_hollow(axes)
     _label_rows(axes, names if system == "phones" else [""] * len(names))
@@ -210,7 +212,7 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
         title=system.replace(", labels by speed", ": final accuracy" if ends else ": time"),
         xlabel=label,
     )
-    axes.grid(visible=False, axis="y")
+    axes.grid(visible=False)
     axes.margins(x=0.1)
     axes.set_xlim(None if ends else 0, None)
 
@@ -301,7 +303,7 @@ def _draw_scores(task: str, axes: Axes) -> None:
             axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
         else:
             seeds = re.search(r"\d of \d", status)
-            text = f"not ok ({seeds[0]} seeds)" if seeds else "not ok" if status else ""
+            text = f"not ok: {seeds[0]}" if seeds else "not ok" if status else ""
             axes.text(0.04, row, text, **across)
     axes.plot([], [], "s", color="#0072B2", label="agent")
     axes.plot([], [], "o", color="black", label="scheduler")
@@ -334,14 +336,14 @@ def _draw_lead(axis: str, label: str, ticks: Sequence[float], column: str, axes:
     _log_x(axes, ticks)
     if column == "sampling_error":
         rows = stored[stored["policy"] == "LROA"]
-        ends = {"LROA": _line(axes, "LROA", rows, column), "Uni-D": 1.0}
+        ends = {"LROA": _line(axes, "LROA", rows, column), "Uni-D": (np.inf, 1.0)}
         axes.set(ylabel="sampling error ÷ Uni-D's")
     else:
         ends = {
             name: _line(axes, name, stored[stored["policy"] == name], column)
             for name in ("LROA", "Quickest")
         }
-        ends["Opportunistic"] = 0.95  # its name is below Quickest's, where they coincide
+        ends["Opportunistic"] = np.inf, 0.95  # its name is below Quickest's, where they coincide
         axes.set(ylabel="priced time ÷\nOpportunistic's")
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     _say_hollow(axes)
@@ -363,7 +365,7 @@ def _draw_tradeoff(column: str, ylabel: str, limit: str, axes: Axes) -> None:
         level = rows["bound"].iloc[0] if column == "priced" else 1.0
         axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
         axes.margins(y=0.1)
-        _name_ends(axes, {limit: level})
+        _name_ends(axes, {limit: (np.inf, level)})
     axes.set(xlabel="V ÷ its default (log axis)", ylabel=ylabel)
 
 
@@ -377,7 +379,7 @@ def _draw_cohort_sizes(axes: Axes) -> None:
         rows = rows.set_axis(_beside(sizes, place))
         ends[name] = _line(axes, name, rows, "priced_time_to_target")
     _say_hollow(axes)
-    axes.plot([], [], color="grey", label="bars: 95 % intervals")
+    axes.plot([], [], "|", color="grey", markersize=10, label="95 % interval")
     _log_x(axes, sizes)
     axes.set_yscale("log")
     axes.set_yticks([50, 100, 200], ["50", "100", "200"])
@@ -392,17 +394,17 @@ def _draw_images(column: str, unit: float, label: str, axes: Axes) -> None:
     names = ["Opportunistic", "LROA", "Uni-D", "Uni-S", "DivFL"]
     for row, name in enumerate(names):
         runs = stored[stored["policy"] == name]
-        for (_, run), marker in zip(runs.iterrows(), "os", strict=True):
+        for (_, run), marker, shift in zip(runs.iterrows(), "os", (-0.15, 0.15), strict=True):
             ok = run["status"] == "ok"
-            _dot(axes, [run[column] / unit], row, looks([name])[name].color, ok, marker)
+            _dot(axes, [run[column] / unit], row + shift, looks([name])[name].color, ok, marker)
         if runs[column].isna().any():
             text = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate("one seed: never", (runs[column].max() / unit, row), **text)
+            axes.annotate("seed 0: never", (runs[column].max() / unit, row), **text)
     for seed, marker in enumerate("os"):
         axes.plot([], [], marker, color="grey", label=f"seed {seed}")
     _say_hollow(axes)
     _label_rows(axes, names if column == "time_to_target" else [""] * len(names))
-    axes.set(xlabel=label, xlim=(0, 80))
+    axes.set(xlabel=label, xlim=(0, 60) if column == "time_to_target" else (40, 70))
 
 
 def _draw_learning(axes: Axes) -> None:
@@ -411,19 +413,20 @@ def _draw_learning(axes: Axes) -> None:
     labels = "PPO, one rule (3 seeds)", "SAC, one rule", "PPO, flat", "PPO, tuned"
     colors = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
     looks_of = dict(zip(LEARNERS, zip(labels, colors, "o^sD", strict=True), strict=True))
-    ends = {"LROA; PPO, tuned": float(known["LROA"]), "Uni-D": float(known["Uni-D"])}
-    for level in ends.values():
-        axes.axhline(level, color="0.75", linewidth=2.5, zorder=0.5)
+    ends = {name: (np.inf, float(known[name])) for name in ("LROA", "Uni-D")}
+    for _, level in ends.values():
+        axes.axhline(level, color="black", linewidth=1, linestyle="--", zorder=0.5)
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
         label, color, marker = looks_of[agent]
         axes.vlines(line["rounds"], line["low"], line["high"], color=color)
         time = [known["ZeroAction"], *line["priced"]]
         axes.plot([0, *line["rounds"]], time, color=color, marker=marker)
+        end = line["rounds"].iloc[-1], time[-1]
         if agent == "sac":
             beside = {"xytext": (4, -12), "textcoords": "offset points", "color": color}
-            axes.annotate(label, (line["rounds"].iloc[-1], time[-1]), **beside)
-        elif not seed and agent != "rows":
-            ends[label] = time[-1]
+            axes.annotate(f"SAC, to {end[0]:,}", end, **beside)
+        elif not seed:
+            ends[label] = end
     axes.set(xlabel="rounds of training", ylabel="priced time [s]", ylim=(550, None))
     _name_ends(axes, ends, gap=0.085)
 

@@ -70,7 +70,7 @@ def draw(
         above = rows[0].get_xaxis_transform()  # of the first panel
         rows[0].plot(cohort, 0 * cohort + 1.08, "v", color=_COHORT, transform=above, clip_on=False)
         rows[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        rows[-1].set(xlim=(-0.5, scenario.num_devices - 0.5), xlabel="device (orange: the cohort)")
+        rows[-1].set(xlim=(-0.5, scenario.num_devices - 0.5), xlabel="device (▼: in the cohort)")
         figure.suptitle(_title(scenario, round_index, outcome))
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()

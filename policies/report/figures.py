@@ -285,7 +285,7 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
         marks = [Mark(chosen[name].color)]
         dots.append(Dot(label, value, note, marks, is_ok(group), group[priced].mean() / length))
     draw_dots(axes, dots)
-    axes.plot([], [], "k|", markersize=9, label="priced time, by which those that are ok rank")
+    axes.plot([], [], "k|", markersize=9, label="priced time (ranks those that are ok)")
     seeds = summary["seed"].nunique()
     spread = "with 95 % interval" if seeds >= LEAST_SEEDS else "over seeds"
     axes.set(xlabel=f"time [{unit}], mean {spread}", title=goal, xlim=(0, None))

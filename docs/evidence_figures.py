@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BITS = (2, 4, 8, 32)
-_RATIOS = (0.7, 1, 1.5, 2, 3, 5, 7)
 _MARKERS = {
     "Opportunistic": "s",
     "LROA": "o",
@@ -72,7 +71,8 @@ def _draw_system(axes: Axes) -> None:
     cohort = 0, 2
     for place, (name, y) in enumerate(zip(names, heights, strict=True)):
         chosen = place in cohort
-        box(0, y, f"{name}: trains at $f$" if chosen else name, face="0.8" if chosen else "white")
+        text = f"{name} trains\nat CPU frequency $f$" if chosen else name
+        box(0, y, text, face="0.8" if chosen else "white")
     axes.text(1.3, 1.1, "…", ha="center", va="center")
     axes.add_patch(Rectangle((5.1, 1.2), 1.3, 3.2, facecolor="white", edgecolor="black"))
     axes.text(5.75, 2.8, "shared\nband", ha="center", va="center")
@@ -80,7 +80,7 @@ def _draw_system(axes: Axes) -> None:
     for place in cohort:
         y = heights[place] + 0.4
         arrow((2.7, y), (5.0, y))
-        axes.text(3.85, y + 0.15, "upload at $p$", ha="center", va="bottom")
+        axes.text(3.85, y + 0.15, "upload at power $p$", ha="center", va="bottom")
         arrow((6.5, y), (8.3, 2.9 if place == 0 else 2.4))
         arrow((-0.4, y), (0, y))
     axes.plot([9.7, 9.7, -0.4, -0.4], [3.8, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
@@ -90,9 +90,10 @@ def _draw_system(axes: Axes) -> None:
     box(8.4, -0.6, "policy\n\nsees gains and\noverspending", height=1.7)
     arrow((8.3, 0.25), (2.75, 0.25), "--")
     axes.text(5.5, 0.35, "decides: $K$ of $N$ devices (grey), $f$, $p$", ha="center", va="bottom")
-    axes.text(5.5, 0.1, "A round ends with the last upload.", ha="center", va="top")
-    axes.text(5.5, -0.3, "Energy rises with $f$ and $p$.", ha="center", va="top")
-    axes.set(xlim=(-0.5, 11.1), ylim=(-0.7, 5.5))
+    axes.text(
+        5.3, -1.1, "A round ends with the last upload; energy rises with $f$ and $p$.", ha="center"
+    )
+    axes.set(xlim=(-0.5, 11.1), ylim=(-1.2, 5.5))
     axes.axis("off")
 
 
@@ -184,10 +185,15 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
     _log_x(axes, _BITS)
     axes.set_yscale("log")
-    axes.set_yticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
+    ratios = (1, 1.2, 1.4, 1.6) if system == "phones" else (0.7, 1, 1.5, 2, 3, 5, 7)
+    axes.set_yticks(ratios, [str(ratio) for ratio in ratios])
     axes.minorticks_off()
-    axes.set(title=system, xlabel="bits for each parameter (log axis)", xlim=(1.6, 42))
-    axes.set(ylabel="priced time ÷\nOpportunistic's with\n32 bits (log axis)", ylim=(0.65, 8))
+    title = "digits, to 90 %" if column == "priced_time_to_target" else system
+    axes.set(title=title, xlabel="bits for each parameter (log axis)", xlim=(1.6, 42))
+    axes.set(
+        ylabel="priced time ÷\nOpportunistic's with\n32 bits (log axis)",
+        ylim=(0.85, 2) if system == "phones" else (0.65, 8),
+    )
     _name_ends(axes, ends)
 
 
@@ -196,6 +202,8 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
     stored = standings("work")
     names = list(stored.index.unique("scheduler"))
     ends = column == "worst_tenth_accuracy"
+    for row in range(1, len(names), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95", zorder=0)
     for place, (work, (text, marker, color)) in enumerate(_WORK.items()):
         for row, name in enumerate(names):
             if (f"{system}, {work}", name) in stored.index:
@@ -303,7 +311,7 @@ def _draw_scores(task: str, axes: Axes) -> None:
             axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
         else:
             seeds = re.search(r"\d of \d", status)
-            text = f"not ok: {seeds[0]}" if seeds else "not ok" if status else ""
+            text = f"not ok: {seeds[0]}" if seeds else "not ok" if status else "–"
             axes.text(0.04, row, text, **across)
     axes.plot([], [], "s", color="#0072B2", label="agent")
     axes.plot([], [], "o", color="black", label="scheduler")
@@ -323,7 +331,8 @@ def _draw_status(column: str, label: str, limit: float, axes: Axes) -> None:
     _say_hollow(axes)
     axes.plot([], [], "D", color="#D55E00", mfc="white", label="beyond the limit")
     axes.axvline(limit, color="0.5", linestyle="--")
-    axes.text(limit, -0.9, f"ok up to {limit:.0f} %", ha="center")
+    number = 3 if column == "spent_ratio" else 1
+    axes.text(limit, -0.9, f"limit {number}: {limit:.0f} %", ha="center")
     _label_rows(axes, list(stored.index) if column == "lack" else [""] * len(stored))
     axes.margins(x=0.15)
     axes.set(xlabel=label, xlim=(0, None))
@@ -438,7 +447,7 @@ _DIGITS = "digits, labels by speed"
 _WORKS = [
     partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [d]"),
     partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
-    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "worst tenth of devices [%]"),
+    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy of worst tenth [%]"),
 ]
 _IMAGES = [
     partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [d]"),
@@ -471,7 +480,7 @@ _TRADEOFFS = [
     ],
 ]
 FIGURES: dict[str, tuple[list[list[Any]], tuple[float, float]]] = {
-    "examples/figures/system.png": ([[_draw_system]], (6.2, 3.0)),
+    "examples/figures/system.png": ([[_draw_system]], (6.2, 3.2)),
     "examples/figures/uploads.png": ([_UPLOADS[:2], _UPLOADS[2:]], (3.1, 1.9)),
     "examples/figures/work.png": ([_WORKS], (2.1, 2.0)),
     "examples/figures/distances.png": ([[_draw_distances]], (6.2, 3.3)),

@@ -79,17 +79,19 @@ def _draw_system(axes: Axes) -> None:
     box(8.4, 1.7, "server\n\nadds the updates\nto the model", height=2.1)
     for place in cohort:
         y = heights[place] + 0.4
-        arrow((2.7, y), (5.0, y))
+        arrow((2.6, y), (5.1, y))
         axes.text(3.85, y + 0.15, "upload at power $p$", ha="center", va="bottom")
-        arrow((6.5, y), (8.3, 2.9 if place == 0 else 2.4))
+        arrow((6.4, y), (8.4, 2.9 if place == 0 else 2.4))
         arrow((-0.4, y), (0, y))
     axes.plot([9.7, 9.7, -0.4, -0.4], [3.8, 4.95, 4.95, 1.8], color="black", linewidth=1.2)
     axes.text(4.6, 5.02, "the server sends the model", ha="center", va="bottom")
     outline = {"fill": False, "linestyle": "--", "edgecolor": "0.5"}
     axes.add_patch(Rectangle((-0.15, -0.15), 2.9, 4.7, **outline))
-    box(8.4, -0.6, "policy\n\nsees gains and\noverspending", height=1.7)
-    arrow((8.3, 0.25), (2.75, 0.25), "--")
-    axes.text(5.5, 0.35, "decides: $K$ of $N$ devices (grey), $f$, $p$", ha="center", va="bottom")
+    box(8.4, -0.1, "policy", height=1.2)
+    arrow((8.4, 0.75), (2.75, 0.75), "--")
+    axes.text(5.5, 0.82, "decides: $K$ of $N$ devices (grey), $f$, $p$", ha="center", va="bottom")
+    arrow((2.75, 0.2), (8.4, 0.2), "--")
+    axes.text(5.5, 0.13, "sees: gains, overspending", ha="center", va="top")
     axes.text(
         5.3, -1.1, "A round ends with the last upload; energy rises with $f$ and $p$.", ha="center"
     )
@@ -189,7 +191,7 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     axes.set_yticks(ratios, [str(ratio) for ratio in ratios])
     axes.minorticks_off()
     title = "digits, to 90 %" if column == "priced_time_to_target" else system
-    axes.set(title=title, xlabel="bits for each parameter (log axis)", xlim=(1.6, 42))
+    axes.set(title=title, xlabel="bits for each parameter (log axis)", xlim=(1.5, 44))
     axes.set(
         ylabel="priced time ÷\nOpportunistic's with\n32 bits (log axis)",
         ylim=(0.85, 2) if system == "phones" else (0.65, 8),
@@ -213,7 +215,7 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
                 _dot(axes, interval, y, color, one["status"] == "ok", marker)
                 if not row and not ends:
                     beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-                    axes.annotate(text, (interval[2], y), color=color, **beside)
+                    axes.annotate(text, (interval[2], y), **beside)
     _say_hollow(axes)
     _label_rows(axes, names if system == "phones" else [""] * len(names))
     axes.set(
@@ -424,7 +426,7 @@ def _draw_learning(axes: Axes) -> None:
     looks_of = dict(zip(LEARNERS, zip(labels, colors, "o^sD", strict=True), strict=True))
     ends = {name: (np.inf, float(known[name])) for name in ("LROA", "Uni-D")}
     for _, level in ends.values():
-        axes.axhline(level, color="black", linewidth=1, linestyle="--", zorder=0.5)
+        axes.axhline(level, color="black", linewidth=1, linestyle="--", zorder=3)
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
         label, color, marker = looks_of[agent]
         axes.vlines(line["rounds"], line["low"], line["high"], color=color)

@@ -29,12 +29,13 @@ def started(**fields: object) -> gym.Env:
 
 
 def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
-    """Height of the bars of a colour [px]: a row for each of 5 panels, a column for each device."""
+    """Heights of a colour's tops [px]: a row for each of 5 panels, a column for each device."""
     match = (frame == color).all(axis=-1)
     middles = (96 + 1086 * (np.arange(12) + 0.5) / 12).astype(int)
-    high = 656 / 5.8  # of a panel; the gaps between them are a fifth of it
+    high = 640 / 5.8  # of a panel; the gaps between them are a fifth of it
     rows = [int(96 + 1.2 * high * row) for row in range(5)]
-    return np.array([match[row : row + int(high), middles].sum(axis=0) for row in rows])
+    panels = np.array([match[row : row + int(high), middles] for row in rows])
+    return np.where(panels.any(axis=1), int(high) - panels.argmax(axis=1), 0)
 
 
 @pytest.mark.parametrize("kind", ["sampled", "chosen", "with bands"])

@@ -33,7 +33,7 @@ _MARKERS = {
 _WORK = {  # divisions of work: names, marks and colors
     "equal work": ("equal work", "p", "black"),
     "work by speed": ("work by speed", "<", "#0072B2"),
-    "work by speed, normalised": ("by speed, FedNova", "D", "#D55E00"),
+    "work by speed, normalised": ("work by speed, FedNova (digits)", "D", "#D55E00"),
 }
 # Policies of the frozen tasks with their names in the figure.
 _SCORED = {
@@ -203,7 +203,6 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
     """Means with intervals: a row for each scheduler, with a mark for each division of work."""
     stored = standings("work")
     names = list(stored.index.unique("scheduler"))
-    ends = column == "worst_tenth_accuracy"
     for row in range(1, len(names), 2):
         axes.axhspan(row - 0.5, row + 0.5, color="0.95", zorder=0)
     for place, (work, (text, marker, color)) in enumerate(_WORK.items()):
@@ -211,20 +210,16 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
             if (f"{system}, {work}", name) in stored.index:
                 one = stored.loc[(f"{system}, {work}", name)]
                 y = row + 0.25 * (place - 1)
-                interval = _interval(one, column, unit)
-                _dot(axes, interval, y, color, one["status"] == "ok", marker)
-                if not row and not ends:
-                    beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-                    axes.annotate(text, (interval[2], y), **beside)
+                _dot(axes, _interval(one, column, unit), y, color, one["status"] == "ok", marker)
+        axes.plot([], [], marker, color=color, label=text)
     _say_hollow(axes)
     _label_rows(axes, names if system == "phones" else [""] * len(names))
-    axes.set(
-        title=system.replace(", labels by speed", ": final accuracy" if ends else ": time"),
-        xlabel=label,
-    )
     axes.grid(visible=False)
     axes.margins(x=0.1)
-    axes.set_xlim(None if ends else 0, None)
+    if column == "worst_tenth_accuracy":
+        axes.set(title="digits: worst tenth", xlabel=label)
+    else:
+        axes.set(title=system.split(",")[0], xlabel=label, xlim=(0, None))
 
 
 def _draw_distances(axes: Axes) -> None:
@@ -313,7 +308,7 @@ def _draw_scores(task: str, axes: Axes) -> None:
             axes.text(1.04, row, f"{interval[0]:.3f}".replace("-", "−"), **across)
         else:
             seeds = re.search(r"\d of \d", status)
-            text = f"not ok: {seeds[0]}" if seeds else "not ok" if status else "–"
+            text = f"not ok: {seeds[0]}" if seeds else "not ok" if status else "not played"
             axes.text(0.04, row, text, **across)
     axes.plot([], [], "s", color="#0072B2", label="agent")
     axes.plot([], [], "o", color="black", label="scheduler")
@@ -409,8 +404,7 @@ def _draw_images(column: str, unit: float, label: str, axes: Axes) -> None:
             ok = run["status"] == "ok"
             _dot(axes, [run[column] / unit], row + shift, looks([name])[name].color, ok, marker)
         if runs[column].isna().any():
-            text = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate("seed 0: never", (runs[column].max() / unit, row), **text)
+            axes.text(59, row - 0.15, "seed 0: not reached", ha="right", va="center")
     for seed, marker in enumerate("os"):
         axes.plot([], [], marker, color="grey", label=f"seed {seed}")
     _say_hollow(axes)
@@ -425,17 +419,19 @@ def _draw_learning(axes: Axes) -> None:
     colors = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
     looks_of = dict(zip(LEARNERS, zip(labels, colors, "o^sD", strict=True), strict=True))
     ends = {name: (np.inf, float(known[name])) for name in ("LROA", "Uni-D")}
-    for _, level in ends.values():
-        axes.axhline(level, color="black", linewidth=1, linestyle="--", zorder=3)
+    for (_, level), style in zip(ends.values(), (":", "--"), strict=True):
+        axes.axhline(level, color="black", linewidth=1, linestyle=style, zorder=3)
     for (agent, seed), line in learning().groupby(["agent", "seed"]):
         label, color, marker = looks_of[agent]
         axes.vlines(line["rounds"], line["low"], line["high"], color=color)
         time = [known["ZeroAction"], *line["priced"]]
         axes.plot([0, *line["rounds"]], time, color=color, marker=marker)
         end = line["rounds"].iloc[-1], time[-1]
+        beside = {"xytext": (4, -12), "textcoords": "offset points", "color": color}
         if agent == "sac":
-            beside = {"xytext": (4, -12), "textcoords": "offset points", "color": color}
             axes.annotate(f"SAC, to {end[0]:,}", end, **beside)
+        elif agent == "rows":
+            axes.annotate(label, (line["rounds"].iloc[0], time[1]), **beside)
         elif not seed:
             ends[label] = end
     axes.set(xlabel="rounds of training", ylabel="priced time [s]", ylim=(550, None))
@@ -449,7 +445,7 @@ _DIGITS = "digits, labels by speed"
 _WORKS = [
     partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [d]"),
     partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
-    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "accuracy of worst tenth [%]"),
+    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "final accuracy [%]"),
 ]
 _IMAGES = [
     partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [d]"),

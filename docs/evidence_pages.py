@@ -67,11 +67,11 @@ def suite_table(*names: str) -> str:
     rows = []
     for name in sorted(names or times.index, key=lambda each: rank[each]):
         ratio = ratios.loc[name].dropna()
-        mean = f"{np.exp(np.log(ratio).mean()):.2f} ({len(ratio)})"
-        span = f"{ratio.min():.2f} to {ratio.max():.2f}" if name != "Opportunistic" else "–"
+        mean = f"{np.exp(np.log(ratio).mean()):.2f}"
+        span = f"{ratio.min():.2f}–{ratio.max():.2f}" if name != "Opportunistic" else "–"
         rows.append([name, f"{ok[name]}", f"{rank[name]:.1f}", mean, span])
     head = ["scheduler", f"ok, of {times.shape[1]}", "mean rank"]
-    return markdown([*head, "mean priced time ÷ Opportunistic's (where ok)", "range"], rows)
+    return markdown([*head, "priced time ÷ Opportunistic's, where ok", "range"], rows)
 
 
 # Fields of presets, in the units of the heads; several numbers give a range.
@@ -157,7 +157,7 @@ def _score(task: str, name: str) -> str:
     """The stored score on held-out seeds, with its interval."""
     pattern = rf"^{name} {{2,}}([\d.]+) \[([\d.]+), ([\d.]+)\]"
     found = re.search(pattern, stored_text(f"task-{task}"), re.MULTILINE)
-    return f"{found[1]} ({found[2]}–{found[3]})" if found else "–"
+    return f"{found[1]}<br>({found[2]}–{found[3]})" if found else "–"
 
 
 def flower_output() -> str:

@@ -87,6 +87,7 @@ def _draw_panel(axes: Any, panel: _Panel, member: BoolArray) -> None:
         starts = tops / 1.2 if panel.scale == "log" else panel.bottom
         axes.vlines(devices, starts, tops, color, lw=width, capstyle="butt", snap=True)
     axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_label_coords(-0.07, 0.5)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -103,7 +104,7 @@ def _panels(
     least = max(scenario.channel.gain_min, 1e-2 * scenario.mean_gain.min()) / 1.5
     most = min(scenario.channel.gain_max, 10.0 * scenario.mean_gain.max())
     queue = observation["queue"]
-    label = "sampling\nq"
+    label = "probability\nq"
     f, p, selection = np.zeros((3, scenario.num_devices))
     if decision is not None and outcome is not None:
         f = decision.f / 1e9
@@ -121,7 +122,7 @@ def _panels(
 def _selection(decision: Allocation, outcome: Round, member: BoolArray) -> tuple[str, FloatArray]:
     """The name and the values of the panel that shows how devices were selected."""
     if decision.q is not None:
-        return "sampling\nq", decision.q if outcome.q is None else outcome.q
+        return "probability\nq", decision.q if outcome.q is None else outcome.q
     if decision.bandwidth is not None:
         return "band b\n[kHz]", np.where(member, decision.bandwidth, 0.0) / 1e3
     return "chosen", member.astype(np.float64)

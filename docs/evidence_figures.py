@@ -31,8 +31,8 @@ _MARKERS = {
     "Best channel, static": "P",
 }
 _WORK = {  # divisions of work: names, marks and colors
-    "equal work": ("equal work", "p", "black"),
-    "work by speed": ("work by speed", "<", "#0072B2"),
+    "equal work": ("equal work", "o", "black"),
+    "work by speed": ("work by speed", "s", "#0072B2"),
     "work by speed, normalised": ("work by speed, FedNova (digits)", "D", "#D55E00"),
 }
 # Policies of the frozen tasks with their names in the figure.
@@ -167,7 +167,7 @@ def _log_x(axes: Axes, ticks: Sequence[float]) -> None:
     axes.set_xticks([], minor=True)
 
 
-def _beside(values: Sequence[float], place: int) -> Any:
+def _beside(values: Sequence[float], place: float) -> Any:
     """Values of a logarithmic axis, shifted sideways so that no line hides another's marks."""
     return np.multiply(values, 1.04 ** (place - 2))
 
@@ -181,7 +181,7 @@ def _draw_bits(system: str, column: str, axes: Axes) -> None:
     ends = {}
     for place, name in enumerate(played):
         rows = stored.loc[[(f"{system}, {bits} bits", name) for bits in _BITS]]
-        rows = rows.set_axis(_beside(_BITS, 2 * place - 2))
+        rows = rows.set_axis(_beside(_BITS, 1.5 * place - 1))
         ends[name] = _line(axes, name, rows, column, unit)
     _say_hollow(axes)
     axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
@@ -351,7 +351,7 @@ def _draw_lead(axis: str, label: str, ticks: Sequence[float], column: str, axes:
         }
         ends["Opportunistic"] = np.inf, 0.95  # its name is below Quickest's, where they coincide
         axes.set(ylabel="priced time ÷\nOpportunistic's")
-    axes.axhline(1.0, color="0.75", linewidth=2.5, zorder=0.5)
+    axes.axhline(1.0, color="0.75", linewidth=1.5, zorder=0.5)
     _say_hollow(axes)
     axes.set(xlabel=f"{label} (log axis)", ylim=(0.8, 3.3))
     _name_ends(axes, ends)
@@ -427,7 +427,7 @@ def _draw_learning(axes: Axes) -> None:
         time = [known["ZeroAction"], *line["priced"]]
         axes.plot([0, *line["rounds"]], time, color=color, marker=marker)
         end = line["rounds"].iloc[-1], time[-1]
-        beside = {"xytext": (4, -12), "textcoords": "offset points", "color": color}
+        beside = {"xytext": (4, -12), "textcoords": "offset points"}
         if agent == "sac":
             axes.annotate(f"SAC, to {end[0]:,}", end, **beside)
         elif agent == "rows":

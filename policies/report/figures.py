@@ -253,7 +253,7 @@ def draw_dots(axes: Axes, dots: Sequence[Dot]) -> None:
                 label=legend, zorder=3, clip_on=False,
             )  # fmt: skip
         if dot.priced is not None:
-            axes.plot(dot.priced, row + 0.25, "kD", mfc="none", markersize=4, clip_on=False)
+            axes.plot(dot.priced, row + 0.25, "kD", markersize=4, clip_on=False)
     axes.set_yticks(range(len(dots)), [dot.label for dot in dots], parse_math=False)
     axes.set_ylim(len(dots) - 0.4, -0.6)
     axes.margins(x=0.06)
@@ -285,7 +285,7 @@ def draw_ranking(axes: Axes, comparison: Comparison) -> None:
         marks = [Mark(chosen[name].color)]
         dots.append(Dot(label, value, note, marks, is_ok(group), group[priced].mean() / length))
     draw_dots(axes, dots)
-    axes.plot([], [], "kD", mfc="none", markersize=4, label="priced time (ranks those that are ok)")
+    axes.plot([], [], "kD", markersize=4, label="priced time (ranks those that are ok)")
     seeds = summary["seed"].nunique()
     spread = "with 95 % interval" if seeds >= LEAST_SEEDS else "over seeds"
     axes.set(xlabel=f"time [{unit}], mean {spread}", title=goal, xlim=(0, None))

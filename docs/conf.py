@@ -70,7 +70,9 @@ def _link_names(_app: Any, page: str, source: list[str]) -> None:
     def linked(code: re.Match[str]) -> str:
         return f"{{py:obj}}`~{known[code[1]]}`" if code[1] in known else code[0]
 
-    parts = re.split(r"(^```.*?^```|^#.*?$)", source[0], flags=re.MULTILINE | re.DOTALL)
+    # On GitHub, pages link to the file that contributing.md includes.
+    text = source[0].replace("](../CONTRIBUTING.md", "](contributing.md")
+    parts = re.split(r"(^```.*?^```|^#.*?$)", text, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [re.sub(r"(?<![\[`\w}])`(\w+)`(?!`)", linked, part) for part in parts[::2]]
     source[0] = "".join(parts)
 

@@ -217,7 +217,7 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
     axes.grid(visible=False)
     axes.margins(x=0.1)
     if column == "worst_tenth_accuracy":
-        axes.set(title="digits: worst tenth", xlabel=label)
+        axes.set(title="digits", xlabel=f"{label},\nworst tenth of devices [%]")
     else:
         axes.set(title=system.split(",")[0], xlabel=label, xlim=(0, None))
 
@@ -445,7 +445,7 @@ _DIGITS = "digits, labels by speed"
 _WORKS = [
     partial(_draw_work, "phones", "priced_time", 86_400.0, "priced time [d]"),
     partial(_draw_work, _DIGITS, "priced_time_to_target", 1.0, "priced time to 90 % [s]"),
-    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "final accuracy [%]"),
+    partial(_draw_work, _DIGITS, "worst_tenth_accuracy", 0.01, "final accuracy"),
 ]
 _IMAGES = [
     partial(_draw_images, "time_to_target", 86_400.0, "time to 50 % test accuracy [d]"),

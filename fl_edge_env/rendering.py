@@ -77,15 +77,15 @@ def draw(
 
 
 def _draw_panel(axes: Any, panel: _Panel, member: BoolArray) -> None:
-    """Draw the bars of one panel; on a logarithmic axis, only their ends."""
+    """Draw the bars of one panel; on a logarithmic axis, dashes."""
     room = (_RIGHT - _LEFT) * axes.figure.get_figwidth() * 72  # [pt]
     width = max(0.8 * room / member.size, 1.0)
     # The cohort last, in front of the others.
     for color, own in ((_OTHERS, ~member), (_COHORT, member)):
         devices = np.flatnonzero(own)
         tops = panel.values[devices]
-        starts = tops / 1.2 if panel.scale == "log" else panel.bottom
-        axes.vlines(devices, starts, tops, color, lw=width, capstyle="butt", snap=True)
+        ends = (tops / 1.1, 1.1 * tops) if panel.scale == "log" else (panel.bottom, tops)
+        axes.vlines(devices, *ends, color, lw=width, capstyle="butt", snap=True)
     axes.set(ylabel=panel.label, yscale=panel.scale, ylim=(panel.bottom, panel.top))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_label_coords(-0.07, 0.5)

@@ -47,9 +47,10 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor):
             return str, (obj.dtype, obj.detach().cpu().numpy())
-        if type(obj) is np.ndarray and not obj.dtype.hasobject:
+        if isinstance(obj, np.generic) or (type(obj) is np.ndarray and not obj.dtype.hasobject):
             # By its numbers: files return another layout in memory, and arrays that can be changed.
-            return str, (obj.dtype, obj.shape, obj.tobytes())
+            # From a pickle, an equal dtype is another object.
+            return str, (str(obj.dtype), obj.shape, obj.tobytes())
         if type(obj).__module__.startswith("fl_edge_env.channels."):
             # Without what it has computed; a recording counts by its content, not by its file.
             fields = {each.name: getattr(obj, each.name) for each in dataclasses.fields(obj)}

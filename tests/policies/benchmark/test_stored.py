@@ -8,12 +8,16 @@ import shlex
 import sys
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
 
 from fl_edge_env import Scenario
 from policies import LROA, UniD, UniS, evaluate
+from policies.benchmark.bounds import Prices
+from policies.benchmark.run import Run
+from policies.outcome import DualPrices
 from tests.support import BRIEF
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -119,6 +123,17 @@ EDITS = {
     "new weights": ({"weights.json": "2.0"}, "Mine"),
     "an edited file of another": ({"other.py": OTHER.replace("UniD", "UniS")}, "Other"),
 }
+
+
+@pytest.mark.parametrize("channel", ["clip", "cell", "uplinks", "links:links", "gains.csv"])
+def test_key__is_the_same_after_a_pickle(channel, folder):
+    times = "\n".join(str(40 * packet) for packet in range(2000))
+    write(folder, {"links/one.up": times, "gains.csv": "round,device,gain\n0,0,0.1\n1,0,0.2"})
+    scenario = Scenario.cifar10(num_devices=1, cohort_size=1, num_rounds=1, channel=channel)
+    prices = Prices(scenario, np.ones(1), DualPrices(np.ones(1), np.ones(1)))
+    run = Run("LROA", LROA(scenario), scenario, prices=prices)
+    sent = cloudpickle.loads(cloudpickle.dumps(run))
+    assert sent.key(sent.policy, "") == run.key(run.policy, "")
 
 
 def test_compare__repeats_exactly_the_runs_that_have_changed(folder):

@@ -26,6 +26,10 @@ LEFT_OUT = {
     "--dataset pets": "needs images, which users bring",
     "--device cuda": "needs a GPU",
     "agents/cifar10.zip": "takes an agent that another command trains",
+    "rule.zip": "takes an agent that another command trains",
+    "my_file.py": "takes a file of the reader's",
+    "mine.py": "takes a file of the reader's",
+    "docker": "needs a container engine",
     "flwr run": "needs an extra that is not in `all`",
     "ray start": "needs several machines",
 }

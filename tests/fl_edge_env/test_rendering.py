@@ -29,13 +29,14 @@ def started(**fields: object) -> gym.Env:
 
 
 def heights(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
-    """Heights of a colour's tops [px]: a row for each of 5 panels, a column for each device."""
+    """Height of the bars of a colour [px]: a row for each of 5 panels, a column for each device."""
     match = (frame == color).all(axis=-1)
     middles = (96 + 1086 * (np.arange(12) + 0.5) / 12).astype(int)
     high = 640 / 5.8  # of a panel; the gaps between them are a fifth of it
     rows = [int(96 + 1.2 * high * row) for row in range(5)]
     panels = np.array([match[row : row + int(high), middles] for row in rows])
-    return np.where(panels.any(axis=1), int(high) - panels.argmax(axis=1), 0)
+    dashes = np.where(panels[0].any(axis=0), int(high) - panels[0].argmax(axis=0), 0)
+    return np.array([dashes, *panels[1:].sum(axis=1)])  # the first panel has only tops
 
 
 @pytest.mark.parametrize("kind", ["sampled", "chosen", "with bands"])

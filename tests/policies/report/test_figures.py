@@ -106,7 +106,14 @@ def test_ranking__has_dots_in_the_order_of_the_table():
     ends, means, priced = (axes.get_lines()[start:9:3] for start in range(3))
     np.testing.assert_allclose(ends[0].get_xdata(), mean_interval(runs["one"])[1:])
     assert np.ravel([dot.get_xydata() for dot in means]).tolist() == [40, 0, 20, 1, 2, 3]
-    assert np.ravel([line.get_xdata() for line in priced]).tolist() == [20, 40, 58]
+    assert np.ravel([line.get_xydata() for line in priced]).tolist() == [
+        20,
+        0.25,
+        40,
+        1.25,
+        58,
+        3.25,
+    ]
     assert [dot.get_markerfacecolor() == "white" for dot in means] == [False, False, True]
     never = table.assign(time_to_target=math.nan, priced_time_to_target=math.nan)
     draw_ranking(axes, Comparison(never, 0.9))

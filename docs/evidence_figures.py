@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from evidence_pages import LEARNERS, ROOT, learning, standings, stored_means, stored_text
+from evidence_pages import LEARNERS, ROOT, learning, standings, stored_means, task_rows
 from matplotlib.patches import Rectangle
 from scipy.optimize import isotonic_regression
 
@@ -156,6 +156,12 @@ def _say_hollow(axes: Axes) -> None:
     axes.plot([], [], "o", color="grey", mfc="white", label="hollow: not ok")
 
 
+def _band_rows(axes: Axes, rows: int) -> None:
+    """Shade every second row."""
+    for row in range(1, rows, 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95", zorder=0)
+
+
 def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -203,8 +209,7 @@ def _draw_work(system: str, column: str, unit: float, label: str, axes: Axes) ->
     """Means with intervals: a row for each scheduler, with a mark for each division of work."""
     stored = standings("work")
     names = list(stored.index.unique("scheduler"))
-    for row in range(1, len(names), 2):
-        axes.axhspan(row - 0.5, row + 0.5, color="0.95", zorder=0)
+    _band_rows(axes, len(names))
     for place, (work, (text, marker, color)) in enumerate(_WORK.items()):
         for row, name in enumerate(names):
             if (f"{system}, {work}", name) in stored.index:
@@ -227,8 +232,8 @@ def _draw_distances(axes: Axes) -> None:
     delayed = standings("system").loc[["CIFAR-10, correlated channel, delayed state"]]
     stored = pd.concat([standings("opportunistic"), delayed])
     systems = list(stored.index.unique("setting"))
+    _band_rows(axes, len(systems))
     for row, system in enumerate(systems):
-        axes.axhspan(row - 0.5, row + 0.5, color="0.95" if row % 2 else "white", zorder=0)
         for place, name in enumerate(("Opportunistic", "Quickest", "LROA", "Uni-D")):
             one = stored.loc[(system, name)]
             y = row + 0.22 * (place - 1.5)
@@ -263,8 +268,8 @@ _CHANNELS = {
 def _draw_channels(axes: Axes) -> None:
     """Priced times relative to Opportunistic's: a row for each setting, a mark for each policy."""
     simulated = pd.read_csv(ROOT / "docs/evidence/measured-links.csv").set_index("system")
+    _band_rows(axes, len(_CHANNELS))
     for row, (board, setting) in enumerate(_CHANNELS.values()):
-        axes.axhspan(row - 0.5, row + 0.5, color="0.95" if row % 2 else "white", zorder=0)
         for place, name in enumerate(("Quickest", "LROA", "Uni-D")):
             if board:
                 rows = standings(board).loc[setting]
@@ -294,8 +299,7 @@ def _draw_channels(axes: Axes) -> None:
 
 def _draw_scores(task: str, axes: Axes) -> None:
     """Scores on a frozen task's held-out seeds; why a policy that is not ok has none."""
-    lines = stored_text(f"task-{task}").split("\n")[1:]
-    found = {parts[0]: parts for line in lines if len(parts := re.split(r"\s{2,}", line)) > 1}
+    found = task_rows(task)
     axes.axvline(1, color="0.75", linewidth=2.5, zorder=0.5)
     across: dict[str, Any] = {"va": "center", "transform": axes.get_yaxis_transform()}
     across["bbox"] = {"facecolor": "white", "linewidth": 0, "pad": 1}

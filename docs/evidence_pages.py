@@ -36,6 +36,13 @@ def stored_text(name: str) -> str:
     return (ROOT / f"docs/evidence/{name}.txt").read_text(encoding="utf-8").strip("\n")
 
 
+def task_rows(task: str) -> dict[str, list[str]]:
+    """The cells of a frozen task's stored table, by policy: name, scores, difference, status."""
+    lines = stored_text(f"task-{task}").split("\n")[1:]
+    rows = [re.split(r"\s{2,}", line) for line in lines]
+    return {row[0]: row for row in rows if len(row) > 1}
+
+
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, with its numbers to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
@@ -155,9 +162,8 @@ def scores_table() -> str:
 
 def _score(task: str, name: str) -> str:
     """The stored score on held-out seeds, with its interval."""
-    pattern = rf"^{name} {{2,}}([\d.]+) \[([\d.]+), ([\d.]+)\]"
-    found = re.search(pattern, stored_text(f"task-{task}"), re.MULTILINE)
-    return f"{found[1]}<br>({found[2]}–{found[3]})" if found else "–"
+    score = task_rows(task).get(name, ["–"] * 2)[1]
+    return re.sub(r"(\S+) \[(\S+), (\S+)\]", r"\1<br>(\2–\3)", score)
 
 
 def flower_output() -> str:
